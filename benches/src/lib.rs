@@ -1,0 +1,1 @@
+//! Holds nothing: the benches are in `benches/benches`.

@@ -1,0 +1,1 @@
+//! This machine as the ports: real processes, real files, real git.

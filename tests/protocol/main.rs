@@ -1,0 +1,1 @@
+//! Orders of messages between the actors, on virtual time.

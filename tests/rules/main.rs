@@ -1,0 +1,1 @@
+//! The rules of thermite-core as tests: no runtime, in milliseconds.

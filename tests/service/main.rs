@@ -1,0 +1,1 @@
+//! The shells: a real server, the real binary, real kill -9.

@@ -1,0 +1,3 @@
+//! This machine as the ports: launching and containment, capture, the CPU driver, git workspaces.
+
+pub mod launch;

@@ -1,0 +1,9 @@
+//! Thermite's protocol: Device, Pool, JudgeQueue, Lane and Runner as actix actors whose messages are the policy.
+//!
+//! The rules are `thermite-core`'s; an actor translates, calls its machine and hands out effects. What touches a
+//! machine, a disk or a clock comes in by the traits of [`ports`]; `host` (behind the feature of that name) is this
+//! machine as those ports. An embedder opens one door, `Rig`.
+
+#[cfg(feature = "host")]
+pub mod host;
+pub mod ports;

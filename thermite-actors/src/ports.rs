@@ -1,0 +1,202 @@
+//! What the actors need from outside, as traits: embedders bring their own, `host` is this machine's, tests script them.
+//!
+//! Every call is answered: a port whose work may hang sets its own time limit and answers with a fault. Futures need
+//! not be `Send`: all policy actors live on one arbiter, and a port hands heavy work to threads of its own.
+
+use std::path::PathBuf;
+
+use futures_util::future::LocalBoxFuture;
+use serde::{Deserialize, Serialize};
+
+use thermite_core::contract::Target;
+use thermite_core::dev_run::{DevRunSpec, Exit};
+use thermite_core::ids::{DevRunId, HoldId, JobId, MemberId};
+use thermite_core::job::{JobSpec, PinnedChange, StageKind};
+use thermite_core::log::LogEntry;
+use thermite_core::readiness::Reading;
+use thermite_core::record::VerdictRecord;
+use thermite_core::refusal::Refusal;
+use thermite_core::run::RunSpec;
+use thermite_core::stage::{StageStep, StepReport};
+use thermite_core::time::{Moment, Span};
+
+/// The rig's clock: milliseconds that go on through suspend (rule A11).
+pub trait Clock {
+    /// The moment it is.
+    fn now(&self) -> Moment;
+}
+
+/// Where new names and luck come from.
+pub trait Ids {
+    /// A fresh UUID, later ones sorting after earlier ones.
+    fn uuid(&self) -> uuid::Uuid;
+    /// 64 fair bits, never shown to a measured program.
+    fn seed(&self) -> u64;
+}
+
+/// What a device is, as records and people name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceFacts {
+    /// Its kind.
+    pub target: Target,
+    /// A name that stays: a GPU's UUID, a machine's id.
+    pub uuid: String,
+    /// Its model, such as the CPU's name.
+    pub model: String,
+    /// The driver and its version.
+    pub driver: String,
+    /// How its clocks are set, where that can be told (`governor performance`).
+    pub clock_policy: String,
+    /// The CPUs the judge uses, as a kernel list such as `0-3`.
+    pub cpus: String,
+    /// How many cores the load is held against.
+    pub cores: u32,
+}
+
+/// A device did not answer as it should.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DeviceFault(pub String);
+
+/// Knows one kind of device.
+pub trait TargetDriver {
+    /// What the device is.
+    fn facts(&self) -> DeviceFacts;
+    /// Looks at the device once (rules C2, D1, D2); the judge's own share is taken off.
+    fn read(&self) -> LocalBoxFuture<'static, Result<Reading, DeviceFault>>;
+}
+
+/// A development run that is under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launched {
+    /// The run's outermost process as the machine sees it.
+    pub pid: u32,
+    /// The containment in force, such as `namespaces + cgroup`.
+    pub containment: String,
+}
+
+/// How a stop went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StopProof {
+    /// The kernel itself says that nothing is left.
+    Empty,
+    /// No proof within the limit; the device is out of service with this reason (rules A7, A10).
+    NotProved {
+        /// Pids and what is known of them.
+        why: String,
+    },
+}
+
+/// Carries out work on one device. One per device; calls for a hold that is not the newest are refused by the actor
+/// before they come here.
+pub trait Executor {
+    /// Finds and ends what earlier holds left behind, and proves it gone (start of the rig, and before service).
+    fn sweep(&self) -> LocalBoxFuture<'static, StopProof>;
+    /// Prepares and starts a development run, its output captured under its id. Answers once it runs (exec).
+    fn start(&self, hold: HoldId, spec: DevRunSpec) -> LocalBoxFuture<'static, Result<Launched, String>>;
+    /// Answers when the first process of the hold's development run has ended.
+    fn exited(&self, hold: HoldId) -> LocalBoxFuture<'static, Exit>;
+    /// Ends everything of the hold: SIGTERM and grace where `gently`, then kill, then proof. Idempotent; valid for a
+    /// hold that never started, and while `start` or `step` is under way (those then answer with a fault).
+    fn stop(&self, hold: HoldId, gently: bool) -> LocalBoxFuture<'static, StopProof>;
+    /// Carries out one step of a judge's stage (all but `Look`, which is the driver's).
+    fn step(&self, hold: HoldId, stage: StageRef, step: StageStep) -> LocalBoxFuture<'static, StepReport>;
+}
+
+/// The stage a step belongs to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StageRef {
+    /// The job with all that is pinned.
+    pub job: std::rc::Rc<JobSpec>,
+    /// Which stage.
+    pub stage: StageKind,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+}
+
+/// What a run is started with, as people give it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunRequest {
+    /// The repository.
+    pub repo: PathBuf,
+    /// The kit's file, relative to the repository's root and read from the champion's commit.
+    pub kit: PathBuf,
+    /// The champion's revision.
+    pub champion: String,
+    /// The lanes' worktrees, lane 1 first.
+    pub lanes: Vec<PathBuf>,
+}
+
+/// Repositories, worktrees and what a change is.
+pub trait Workspaces {
+    /// Finds everything a run names (rule A12).
+    fn open(&self, request: RunRequest) -> LocalBoxFuture<'static, Result<RunSpec, Refusal>>;
+    /// Pins a change against a champion: content, kit and editable paths; refuses one that touches others.
+    fn pin(&self, run: RunSpec, champion: String, change: String) -> LocalBoxFuture<'static, Result<PinnedChange, Refusal>>;
+    /// Says whether a command can be started at all: not empty, its program there (rule A12).
+    fn check_command(&self, spec: &DevRunSpec) -> Result<(), Refusal>;
+    /// Forgets what an ended job's attempts laid out.
+    fn forget(&self, job: JobId) -> LocalBoxFuture<'static, ()>;
+}
+
+/// What a caller may read of a development run's output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputSlice {
+    /// The bytes from `offset` on.
+    pub bytes: Vec<u8>,
+    /// Where they begin in all that the run wrote; larger than asked for where a part was cut.
+    pub offset: u64,
+    /// How many bytes the run wrote in all so far.
+    pub total: u64,
+    /// How many bytes between head and tail were not kept.
+    pub cut: u64,
+    /// Whether nothing more will come.
+    pub complete: bool,
+}
+
+/// Reads the captured output of development runs; used by shells, never by policy.
+pub trait Outputs: Send + Sync {
+    /// The output from `offset` on, at most `most` bytes; `None` where the run has none.
+    fn read(&self, dev_run: DevRunId, offset: u64, most: usize) -> Option<OutputSlice>;
+}
+
+/// The records could not take something.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RecordsFault(pub String);
+
+/// What is made durable together: all of it or none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Batch {
+    /// Facts, in order.
+    pub entries: Vec<LogEntry>,
+    /// Closed verdict records that the entries name by their hash.
+    pub records: Vec<VerdictRecord>,
+}
+
+/// The append log that is the rig's truth (rule D7).
+pub trait Records {
+    /// Appends a batch; answers once it is durable. Batches become durable in the order of the calls.
+    fn append(&self, batch: Batch) -> LocalBoxFuture<'static, Result<(), RecordsFault>>;
+    /// All entries in order, at the start.
+    fn load(&self) -> LocalBoxFuture<'static, Result<Vec<LogEntry>, RecordsFault>>;
+}
+
+/// How the rig is set up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RigSettings {
+    /// How long a development run waits before it gives up (rule A6).
+    pub dev_run_wait: Span,
+    /// How many lanes a run may have.
+    pub lanes_most: u8,
+}
+
+/// One device of the rig with the ports that work it.
+pub struct MemberPorts {
+    /// Its place in the rig's list.
+    pub member: MemberId,
+    /// Knows it.
+    pub driver: std::rc::Rc<dyn TargetDriver>,
+    /// Works it.
+    pub executor: std::rc::Rc<dyn Executor>,
+}

@@ -1,0 +1,180 @@
+//! What a kit says and the limits its contract sets.
+//!
+//! Reading `kit.toml` is `host`'s; here are the types and what must hold of them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+use crate::time::Span;
+
+/// The kind of device a kit measures on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Target {
+    /// A CUDA GPU.
+    CudaGpu,
+    /// The machine's CPUs.
+    Cpu,
+}
+
+impl Target {
+    /// The name used in `kit.toml` and settings.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Target::CudaGpu => "cuda-gpu",
+            Target::Cpu => "cpu",
+        }
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Who takes the time of a run (JUDGING.md, a block).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Timer {
+    /// The judge's monotonic clock around the process.
+    Wall,
+    /// The kit's measuring program writes seconds to descriptor 3.
+    Reported,
+}
+
+/// What happens to what a development run leaves behind on a CPU rig (rule C3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Leftovers {
+    /// It is stopped with the run.
+    #[default]
+    Stop,
+    /// After a run that ended by itself it lives on until the rig ends, and is listed.
+    Keep,
+}
+
+/// One command: the program and its arguments, never a shell line.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Argv(pub Vec<String>);
+
+/// How to build, check and measure, as a kit says it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Kit {
+    /// The kit's name.
+    pub name: String,
+    /// The kind of device it measures on.
+    pub target: Target,
+    /// Builds one side in its workspace; none where nothing is to be built.
+    pub build: Option<Argv>,
+    /// Says whether one side is correct by its exit code; none where the kit does not check.
+    pub check: Option<Argv>,
+    /// Runs once what is measured.
+    pub measure: Argv,
+    /// Who takes the time.
+    pub timer: Timer,
+    /// Globs of the paths a change may touch, relative to the repository's root.
+    pub editable: Vec<String>,
+    /// Files whose hash names what was measured; empty: the program that `measure` starts, where it is in the workspace.
+    pub artefacts: Vec<String>,
+    /// The limits it sets.
+    pub contract: Contract,
+}
+
+/// What a contract may set, before a job's first block (rule D8); everything else is the method's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Contract {
+    /// The effect the plan is made for, as ln(speed-up).
+    pub plan_effect: f64,
+    /// The least effect that wins, as ln(speed-up).
+    pub gate: f64,
+    /// The margin of the null hypothesis, as ln(speed-up).
+    pub null_margin: f64,
+    /// The least number of blocks for a win.
+    pub blocks_least: u32,
+    /// The largest number of blocks of a stage.
+    pub blocks_most: u32,
+    /// How long a development run may hold a shared device.
+    pub dev_run_max: Span,
+    /// How long a build may take.
+    pub build_max: Span,
+    /// How long a check may take.
+    pub check_max: Span,
+    /// How long one measured run may take.
+    pub measure_max: Span,
+    /// What happens to a development run's leftovers on a CPU rig.
+    pub leftovers: Leftovers,
+}
+
+impl Default for Contract {
+    fn default() -> Contract {
+        Contract {
+            plan_effect: libm::log(1.01),
+            gate: libm::log(1.005),
+            null_margin: 0.0,
+            blocks_least: 8,
+            blocks_most: 200,
+            dev_run_max: limits::SHARED_DEV_RUN_MAX,
+            build_max: limits::BUILD_MAX,
+            check_max: limits::CHECK_MAX,
+            measure_max: limits::MEASURE_MAX,
+            leftovers: Leftovers::Stop,
+        }
+    }
+}
+
+/// A contract that cannot hold, with the setting's name as `kit.toml` spells it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("contract.{setting} is {value}; it must be {expected}")]
+pub struct ContractFault {
+    /// The setting.
+    pub setting: &'static str,
+    /// What it was.
+    pub value: String,
+    /// What it must be.
+    pub expected: &'static str,
+}
+
+impl Contract {
+    /// Checks that every limit is possible (rule A12: a limit of 0 is refused when asked for).
+    ///
+    /// # Errors
+    /// Names the first setting that cannot hold.
+    pub fn check(&self) -> Result<(), ContractFault> {
+        fn effect(setting: &'static str, value: f64, least: f64, expected: &'static str) -> Result<(), ContractFault> {
+            if value.is_finite() && value >= least && value <= 1.0 {
+                return Ok(());
+            }
+            Err(ContractFault { setting, value: value.to_string(), expected })
+        }
+        effect("plan_effect", self.plan_effect, 1e-6, "above 0 and at most 1")?;
+        effect("gate", self.gate, 0.0, "between 0 and 1")?;
+        effect("null_margin", self.null_margin, 0.0, "between 0 and 1")?;
+        if self.blocks_least < 1 {
+            return Err(ContractFault { setting: "blocks_least", value: "0".into(), expected: "at least 1" });
+        }
+        if self.blocks_most < self.blocks_least || self.blocks_most > 10_000 {
+            return Err(ContractFault {
+                setting: "blocks_most",
+                value: self.blocks_most.to_string(),
+                expected: "at least blocks_least and at most 10000",
+            });
+        }
+        for (setting, span) in [
+            ("dev_run_max", self.dev_run_max),
+            ("build_max", self.build_max),
+            ("check_max", self.check_max),
+            ("measure_max", self.measure_max),
+        ] {
+            if span == Span::ZERO || span > Span::hours(24) {
+                return Err(ContractFault {
+                    setting,
+                    value: span.to_string(),
+                    expected: "longer than 0 s and at most 24 h",
+                });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! What names a thing: runs, lanes, jobs, development runs, devices, holds.
+//!
+//! UUIDs are made by a port (`Ids`), never here.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+macro_rules! uuid_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub Uuid);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = uuid::Error;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                Uuid::parse_str(text).map($name)
+            }
+        }
+    };
+}
+
+uuid_id! {
+    /// One campaign being worked on.
+    RunId
+}
+uuid_id! {
+    /// One change to be measured against the champion.
+    JobId
+}
+uuid_id! {
+    /// One command that a lane tries on a device.
+    DevRunId
+}
+
+/// The highest number a lane may have.
+pub const LANE_MAX: u8 = 16;
+
+/// One agent's worker, `1..=16`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
+pub struct LaneId(u8);
+
+/// A number that is no lane's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("lane {0} does not exist: lanes are numbered 1 to {LANE_MAX}")]
+pub struct NoSuchLane(pub u8);
+
+impl LaneId {
+    /// The lane of that number.
+    ///
+    /// # Errors
+    /// When the number is outside `1..=16`.
+    pub const fn new(number: u8) -> Result<LaneId, NoSuchLane> {
+        if number >= 1 && number <= LANE_MAX { Ok(LaneId(number)) } else { Err(NoSuchLane(number)) }
+    }
+
+    /// The lane's number.
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+}
+
+impl TryFrom<u8> for LaneId {
+    type Error = NoSuchLane;
+
+    fn try_from(number: u8) -> Result<LaneId, NoSuchLane> {
+        LaneId::new(number)
+    }
+}
+
+impl From<LaneId> for u8 {
+    fn from(lane: LaneId) -> u8 {
+        lane.0
+    }
+}
+
+impl fmt::Display for LaneId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lane {}", self.0)
+    }
+}
+
+/// A device or runner in a pool, by its place in the rig's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MemberId(pub u16);
+
+impl fmt::Display for MemberId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "device {}", self.0)
+    }
+}
+
+/// The right to a device until released: the device and a number that only rises for it (rule A1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct HoldId {
+    /// The device held.
+    pub member: MemberId,
+    /// The hold's number on that device; a number is used once.
+    pub number: u64,
+}
+
+impl fmt::Display for HoldId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "hold {} of {}", self.number, self.member)
+    }
+}
+
+/// When something was asked for, as its place in the order of all askings of the rig.
+///
+/// A number, not a time: two askings in one millisecond still have an order, and it survives a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Arrival(pub u64);
+
+/// Who has a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Holder {
+    /// The judge, for one stage of a job.
+    Judge,
+    /// A lane, for one development run.
+    Lane(LaneId),
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Holder::Judge => f.write_str("the judge"),
+            Holder::Lane(lane) => lane.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Thermite's rules as pure state machines.
+//!
+//! No async, clock, randomness, IO or logs: a rule takes `now` and an input and gives back effects. What is
+//! deliberately absent lives one floor up (`thermite-actors`) or two (`thermite-svc`). Rule numbers in the comments
+//! are those of `docs/rules.md`.
+
+pub mod block;
+pub mod contract;
+pub mod dev_run;
+pub mod ids;
+pub mod job;
+pub mod limits;
+pub mod log;
+pub mod noise;
+pub mod readiness;
+pub mod record;
+pub mod refusal;
+pub mod run;
+pub mod stage;
+pub mod texts;
+pub mod time;

@@ -1,0 +1,73 @@
+//! Every limit and threshold, once, with its unit in the type and its rule above it (rule D8).
+//!
+//! `docs/limits.md` is the same list for people. What a kit's contract may set is in [`crate::contract`].
+
+use crate::time::Span;
+
+/// How long a development run may hold a shared device, from its start (rule A5). A contract may set it.
+pub const SHARED_DEV_RUN_MAX: Span = Span::minutes(5);
+/// Between SIGTERM and the kill of everything a run started (rule A5).
+pub const STOP_GRACE: Span = Span::seconds(2);
+/// How long a development run waits before it gives up (rule A6).
+pub const DEV_RUN_WAIT_MAX: Span = Span::minutes(10);
+/// How long a stop may take to be proved before the device is out of service (rules A7, A10).
+pub const PROOF_MAX: Span = Span::seconds(10);
+/// How long a run attached to a caller's stream lives on after the stream drops (rule A10).
+pub const DETACHED_CALLER_MAX: Span = Span::seconds(10);
+/// Pool's backstop for a grant nobody claims or gives back.
+pub const CLAIM_MAX: Span = Span::seconds(5);
+/// How long preparing a development run may take, before its start (rule A5).
+pub const DEV_RUN_PREPARE_MAX: Span = Span::minutes(2);
+/// How long a device that is out of service rests before it is tried again (rule B10).
+pub const REQUALIFY_AFTER: Span = Span::seconds(30);
+
+/// How often the CPU driver looks whether the machine is quiet (rule C2): the load average moves in 5 s steps.
+pub const CPU_LOOK_EVERY: Span = Span::seconds(5);
+/// How long the judge waits for a quiet machine before the attempt is an infrastructure failure (rules C2, D1).
+pub const READY_WAIT_MAX: Span = Span::seconds(180);
+/// The one-minute load average may be at most this share of the cores (rule C2).
+pub const LOAD_SHARE_MAX: f64 = 0.75;
+/// Other programs may use at most this share of the cores during the direct sample (rule C2).
+pub const DIRECT_SAMPLE_SHARE_MAX: f64 = 0.25;
+/// How long the direct sample of the other programs' CPU use takes (rule C2).
+pub const DIRECT_SAMPLE: Span = Span::millis(500);
+/// The kernel's own decay of the one-minute load average.
+pub const LOAD_DECAY: Span = Span::seconds(60);
+
+/// Infrastructure failures after which a job ends without a verdict (rule D5).
+pub const INFRASTRUCTURE_FAILURES_MAX: u32 = 5;
+/// How long a job rests after an infrastructure failure before its next attempt.
+pub const RETRY_AFTER: Span = Span::seconds(5);
+/// Blocks that make one measure of noise (JUDGING.md, noise per card).
+pub const NOISE_BLOCKS: u32 = 40;
+/// How long a measure of noise is good for.
+pub const NOISE_MAX_AGE: Span = Span::hours(24);
+/// A run shorter than this cannot be told by a clock around a process: its start alone varies by as much.
+pub const LEAST_TIMED_RUN_NS: u64 = 1_000_000;
+
+/// How long a build may take. A contract may set it.
+pub const BUILD_MAX: Span = Span::minutes(10);
+/// How long a check may take. A contract may set it.
+pub const CHECK_MAX: Span = Span::minutes(5);
+/// How long one measured run may take. A contract may set it.
+pub const MEASURE_MAX: Span = Span::minutes(2);
+
+/// Processes one run may have at once: a rolling forker must not fill the machine's pid table.
+pub const RUN_PROCESSES_MAX: u64 = 2_048;
+/// What is kept of a run's output from its beginning, in bytes.
+pub const OUTPUT_HEAD_BYTES: u64 = 64 * 1024;
+/// What is kept of a run's output from its end, in bytes.
+pub const OUTPUT_TAIL_BYTES: u64 = 192 * 1024;
+/// How long output is read on after a run's end and containment.
+pub const OUTPUT_DRAIN_MAX: Span = Span::millis(500);
+
+/// The longest argument list of one command, in arguments.
+pub const COMMAND_ARGS_MAX: usize = 1_024;
+/// The longest argument list of one command, in bytes.
+pub const COMMAND_BYTES_MAX: usize = 128 * 1024;
+/// The largest kit.toml read, in bytes.
+pub const KIT_BYTES_MAX: u64 = 256 * 1024;
+/// The largest REST request body, in bytes.
+pub const REST_BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Jobs that may wait at once; the next is refused.
+pub const JOBS_QUEUED_MAX: usize = 200_000;

@@ -1,0 +1,124 @@
+//! The append log: the rig's truth. State is its fold (rule D7).
+
+use serde::{Deserialize, Serialize};
+
+use crate::dev_run::{DevRunEnd, DevRunSpec};
+use crate::ids::{Arrival, DevRunId, HoldId, JobId, RunId};
+use crate::job::{JobOutcome, JobSpec, StageKind};
+use crate::noise::Noise;
+use crate::run::{RunSpec, RunState};
+
+/// One fact of the rig's history.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "entry")]
+pub enum LogEntry {
+    /// The rig started over the same data folder.
+    RigStarted,
+    /// A run was started.
+    RunStarted {
+        /// The run.
+        run: RunId,
+        /// What it is made of.
+        spec: Box<RunSpec>,
+        /// The asker's idempotency key (rule A13).
+        key: Option<String>,
+    },
+    /// A run was paused, resumed or ended.
+    RunChanged {
+        /// The run.
+        run: RunId,
+        /// What it is from here on.
+        state: RunState,
+    },
+    /// A job was accepted.
+    JobSubmitted {
+        /// The job.
+        spec: Box<JobSpec>,
+        /// The asker's idempotency key (rule A13).
+        key: Option<String>,
+    },
+    /// A stage has claimed a device; its hold's number is used.
+    StageStarted {
+        /// The job.
+        job: JobId,
+        /// Which stage.
+        stage: StageKind,
+        /// Which attempt, from 1.
+        attempt: u32,
+        /// Under which hold.
+        hold: HoldId,
+    },
+    /// A screening was won; the confirmation is still to come.
+    ScreeningWon {
+        /// The job.
+        job: JobId,
+        /// Under which hold.
+        hold: HoldId,
+        /// SHA-256 of the screening's record.
+        record: String,
+    },
+    /// An attempt ended in an infrastructure failure and is dropped whole.
+    AttemptFailed {
+        /// The job.
+        job: JobId,
+        /// Which stage.
+        stage: StageKind,
+        /// Under which hold.
+        hold: HoldId,
+        /// The cause.
+        why: crate::refusal::InfrastructureFailure,
+    },
+    /// A job went back to its place in the queue (restart, split, away); no failure.
+    SentBack {
+        /// The job.
+        job: JobId,
+    },
+    /// A job is over.
+    JobEnded {
+        /// The job.
+        job: JobId,
+        /// How.
+        outcome: JobOutcome,
+        /// SHA-256 of the deciding stage's record, where there is one.
+        record: Option<String>,
+    },
+    /// A confirmed win became the champion.
+    ChampionMoved {
+        /// The run.
+        run: RunId,
+        /// The commit that was champion.
+        from: String,
+        /// The commit that is.
+        to: String,
+        /// The job that won.
+        by: JobId,
+    },
+    /// A device's noise was measured.
+    NoiseMeasured {
+        /// What was found, with its key.
+        noise: Noise,
+    },
+    /// A development run was asked for and has a place in the line.
+    DevRunAsked {
+        /// What it is.
+        spec: Box<DevRunSpec>,
+        /// Its place in the order of all askings.
+        arrival: Arrival,
+        /// The asker's idempotency key (rule A13).
+        key: Option<String>,
+    },
+    /// A development run got a device; its hold's number is used.
+    DevRunStarted {
+        /// The development run.
+        dev_run: DevRunId,
+        /// Under which hold.
+        hold: HoldId,
+    },
+    /// A development run is over.
+    DevRunEnded {
+        /// The development run.
+        dev_run: DevRunId,
+        /// How.
+        end: DevRunEnd,
+    },
+}

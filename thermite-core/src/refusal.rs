@@ -1,0 +1,245 @@
+//! The two kinds of no, never mixed: [`Refusal`] (the asker may not) and [`InfrastructureFailure`] (nobody's fault).
+
+use serde::{Deserialize, Serialize};
+
+use crate::contract::Target;
+use crate::ids::{DevRunId, JobId, LaneId, MemberId, RunId};
+use crate::texts;
+use crate::time::Span;
+
+/// The asker may not, with the sentence to show.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case", tag = "refusal")]
+pub enum Refusal {
+    /// Rule A4: a lane has one development run at a time.
+    #[error("{lane} already has development run {under_way} under way; wait for its end or cancel it")]
+    LaneBusy {
+        /// The lane.
+        lane: LaneId,
+        /// The run under way.
+        under_way: DevRunId,
+    },
+    /// The run has no such lane.
+    #[error("lane {lane} does not exist: this run has {have}")]
+    UnknownLane {
+        /// What was asked for.
+        lane: u32,
+        /// The lanes there are, such as `lanes 1 to 3`.
+        have: String,
+    },
+    /// No such run.
+    #[error("run {run} does not exist")]
+    UnknownRun {
+        /// What was asked for.
+        run: RunId,
+    },
+    /// No such job.
+    #[error("job {job} does not exist")]
+    UnknownJob {
+        /// What was asked for.
+        job: JobId,
+    },
+    /// No such development run.
+    #[error("development run {dev_run} does not exist")]
+    UnknownDevRun {
+        /// What was asked for.
+        dev_run: DevRunId,
+    },
+    /// One run is worked on at a time.
+    #[error("run {under_way} is being worked on; end it first")]
+    AnotherRun {
+        /// The run under way.
+        under_way: RunId,
+    },
+    /// Rule A3: a paused run takes no new work.
+    #[error("run {run} is paused; resume it first")]
+    RunPaused {
+        /// The run.
+        run: RunId,
+    },
+    /// The run is over.
+    #[error("run {run} has ended")]
+    RunEnded {
+        /// The run.
+        run: RunId,
+    },
+    /// A command without a program.
+    #[error("the command is empty: give a program and its arguments, such as `-- cargo test`")]
+    EmptyCommand,
+    /// A command beyond what the kernel and the records take.
+    #[error("the command is too long: {size} {unit}, at most {most}")]
+    CommandTooLong {
+        /// How long it is.
+        size: usize,
+        /// Of what.
+        unit: String,
+        /// How long it may be.
+        most: usize,
+    },
+    /// Rule A12: the program is not there.
+    #[error("program {program} was not found; looked in {looked_in}")]
+    NoSuchProgram {
+        /// The program.
+        program: String,
+        /// Where it was looked for.
+        looked_in: String,
+    },
+    /// The kit cannot be used; the sentence names file, line and what was expected.
+    #[error("{why}")]
+    Kit {
+        /// The sentence.
+        why: String,
+    },
+    /// Rule A12: a kit of another kind.
+    #[error("kit {kit} measures on {wants}; this rig has {has}")]
+    WrongTarget {
+        /// The kit's name.
+        kit: String,
+        /// What it measures on.
+        wants: Target,
+        /// What the rig has.
+        has: Target,
+    },
+    /// Rule A12: something asked for cannot be: a limit of 0, a missing path, a bad name.
+    #[error("{thing} is {value}; it must be {expected}")]
+    Impossible {
+        /// What it is about.
+        thing: String,
+        /// What was given.
+        value: String,
+        /// What it must be.
+        expected: String,
+    },
+    /// A repository or commit that is not there.
+    #[error("{why}")]
+    Repository {
+        /// The sentence, with the path or revision.
+        why: String,
+    },
+    /// A change outside the editable paths.
+    #[error("the change touches {outside}, outside the kit's editable paths ({editable}); leave it as the champion has it")]
+    OutsideEditable {
+        /// The first few paths outside.
+        outside: String,
+        /// The kit's globs.
+        editable: String,
+    },
+    /// A change that changes nothing.
+    #[error("change {change} does not differ from champion {champion} in any editable path")]
+    NothingChanged {
+        /// The change.
+        change: String,
+        /// The champion.
+        champion: String,
+    },
+    /// Too many jobs wait.
+    #[error("{most} jobs wait already; submit again when some are done")]
+    QueueFull {
+        /// How many may wait.
+        most: usize,
+    },
+    /// Rule B3: isolation cannot be had here; `thermite doctor` says what is missing.
+    #[error("no isolation for a run here: {missing}; `thermite doctor` says how to get it")]
+    NoIsolation {
+        /// What is missing.
+        missing: String,
+    },
+}
+
+/// Why a development run ended without having been started (rule A6) or was asked to leave the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum GaveUp {
+    /// The judge held it, or had work.
+    #[error("{}", texts::JUDGE_KEPT_DEVICE)]
+    JudgeKeptDevice,
+    /// Another lane's development run held it.
+    #[error("{}", texts::LANE_HELD_DEVICE)]
+    LaneHeldDevice,
+    /// Neither is true.
+    #[error("{}", texts::DEVICE_OUT_OF_SERVICE)]
+    OutOfService,
+    /// Rule A3: its run was paused.
+    #[error("the run was paused; resume it and try again")]
+    RunPaused,
+    /// Its run ended.
+    #[error("the run has ended")]
+    RunEnded,
+}
+
+/// Nobody's fault, tried again, never counted against the research.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case", tag = "infrastructure")]
+pub enum InfrastructureFailure {
+    /// Rules C2, D1: the device did not get quiet.
+    #[error("the device stayed busy for {waited}: {signals}")]
+    StayedBusy {
+        /// How long was waited.
+        waited: Span,
+        /// The signals that were not ok, with their figures.
+        signals: String,
+    },
+    /// Rule D3: too many blocks were thrown away.
+    #[error("throttled {thrown} of {of} blocks: {cause}")]
+    TooManyThrown {
+        /// Blocks thrown away.
+        thrown: u32,
+        /// Blocks tried.
+        of: u32,
+        /// The commonest cause.
+        cause: String,
+    },
+    /// The change steers which blocks are thrown away.
+    #[error("blocks thrown away fall on {side} more than chance allows ({on_side} of {thrown})")]
+    ThrowsSteered {
+        /// The label they fall on.
+        side: String,
+        /// How many fall on it.
+        on_side: u32,
+        /// How many were thrown.
+        thrown: u32,
+    },
+    /// The device is too noisy for the contract (JUDGING.md, noise per card).
+    #[error("{member} is too noisy for this contract: noise {noise_percent} %, limit {limit_percent} %")]
+    TooNoisy {
+        /// The device.
+        member: MemberId,
+        /// Its noise as text, in percent.
+        noise_percent: String,
+        /// Three times the plan effect as text, in percent.
+        limit_percent: String,
+    },
+    /// The champion itself does not build, check or measure: the kit's or the machine's fault, not the change's.
+    #[error("the champion failed to {step}: {why}")]
+    Champion {
+        /// The step.
+        step: String,
+        /// What it said.
+        why: String,
+    },
+    /// A step could not be carried out.
+    #[error("{step} could not be carried out: {why}")]
+    Step {
+        /// The step.
+        step: String,
+        /// The cause.
+        why: String,
+    },
+    /// The device is out of service.
+    #[error("{member} is out of service: {why}")]
+    OutOfService {
+        /// The device.
+        member: MemberId,
+        /// The cause.
+        why: String,
+    },
+    /// The records cannot be written.
+    #[error("the records cannot be written: {why}")]
+    Records {
+        /// The cause.
+        why: String,
+    },
+    /// The rig is ending.
+    #[error("the rig is ending")]
+    RigEnding,
+}

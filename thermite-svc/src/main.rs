@@ -1,0 +1,2 @@
+//! thermite.
+fn main() {}
