@@ -132,7 +132,12 @@ pub trait Workspaces {
     /// Finds everything a run names (rule A12).
     fn open(&self, request: RunRequest) -> LocalBoxFuture<'static, Result<RunSpec, Refusal>>;
     /// Pins a change against a champion: content, kit and editable paths; refuses one that touches others.
-    fn pin(&self, run: RunSpec, champion: String, change: String) -> LocalBoxFuture<'static, Result<PinnedChange, Refusal>>;
+    fn pin(
+        &self,
+        run: RunSpec,
+        champion: String,
+        change: String,
+    ) -> LocalBoxFuture<'static, Result<PinnedChange, Refusal>>;
     /// Says whether a command can be started at all: not empty, its program there (rule A12).
     fn check_command(&self, spec: &DevRunSpec) -> Result<(), Refusal>;
     /// Forgets what an ended job's attempts laid out.

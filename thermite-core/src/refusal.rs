@@ -117,7 +117,9 @@ pub enum Refusal {
         why: String,
     },
     /// A change outside the editable paths.
-    #[error("the change touches {outside}, outside the kit's editable paths ({editable}); leave it as the champion has it")]
+    #[error(
+        "the change touches {outside}, outside the kit's editable paths ({editable}); leave it as the champion has it"
+    )]
     OutsideEditable {
         /// The first few paths outside.
         outside: String,
