@@ -16,6 +16,8 @@ pub const PROOF_MAX: Span = Span::seconds(10);
 pub const DETACHED_CALLER_MAX: Span = Span::seconds(10);
 /// Pool's backstop for a grant nobody claims or gives back.
 pub const CLAIM_MAX: Span = Span::seconds(5);
+/// Jobs that the judge queue lists to the pool one by one; the rest it counts, so that a long queue costs no more.
+pub const WORK_LISTED_MAX: usize = 32;
 /// How long preparing a development run may take, before its start (rule A5).
 pub const DEV_RUN_PREPARE_MAX: Span = Span::minutes(2);
 /// How long a device that is out of service rests before it is tried again (rule B10).

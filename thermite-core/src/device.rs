@@ -1,0 +1,501 @@
+//! One local device: who holds it, the stop and its proof, its hold number (rules A1, A5, A7, A10).
+//!
+//! The machine says what the executor must do and tells the pool what became true; it is free only after the kernel
+//! itself said that nothing is left.
+
+use serde::{Deserialize, Serialize};
+
+use crate::hold::{HoldEnd, StopCause};
+use crate::ids::{HoldId, Holder, MemberId};
+use crate::limits;
+use crate::time::{Moment, Span};
+
+/// A device as its owner sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum DeviceState {
+    /// What earlier holds left behind is being found and ended; nothing is granted.
+    Sweeping {
+        /// When the sweep must be proved.
+        until: Moment,
+    },
+    /// Free and proved empty.
+    Ready,
+    /// Someone works on it.
+    Held {
+        /// Under which number.
+        number: u64,
+        /// Who.
+        by: Holder,
+        /// How far it is.
+        work: Work,
+    },
+    /// Its holder's processes are being ended; not free before the proof.
+    Stopping {
+        /// Under which number.
+        number: u64,
+        /// The first cause.
+        cause: StopCause,
+        /// When the proof must be there.
+        until: Moment,
+    },
+    /// Out of service.
+    Out {
+        /// Why.
+        why: String,
+        /// When it is tried again.
+        next_try: Moment,
+    },
+}
+
+/// How far the work under a hold is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Work {
+    /// A development run is being prepared and started.
+    Starting {
+        /// When preparing must be done.
+        until: Moment,
+        /// How long it may hold the device from its start.
+        limit: Option<Span>,
+    },
+    /// A development run runs.
+    Running {
+        /// Since its start (exec).
+        since: Moment,
+        /// Its limit.
+        limit: Option<Span>,
+    },
+    /// The judge works, step by step.
+    Judging,
+}
+
+/// What a device takes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum DeviceInput {
+    /// Start work under a fresh hold.
+    Start {
+        /// The hold's number.
+        number: u64,
+        /// Who works.
+        by: Holder,
+        /// How long a development run may hold the device.
+        limit: Option<Span>,
+    },
+    /// Stop the work under a hold; valid for one whose start is still to come.
+    Stop {
+        /// The hold's number.
+        number: u64,
+        /// Why.
+        cause: StopCause,
+    },
+    /// Pool's backstop: burn the number, or say that it has started.
+    Void {
+        /// The hold's number.
+        number: u64,
+    },
+    /// The executor has started the development run (exec).
+    Started {
+        /// The hold's number.
+        number: u64,
+    },
+    /// The executor could not start it; what was begun is still to be proved gone.
+    StartFailed {
+        /// The hold's number.
+        number: u64,
+        /// The cause.
+        why: String,
+    },
+    /// The first process of the development run has ended.
+    Exited {
+        /// The hold's number.
+        number: u64,
+        /// How.
+        exit: crate::dev_run::Exit,
+    },
+    /// The kernel says that nothing of the hold is left.
+    Emptied {
+        /// The hold's number.
+        number: u64,
+    },
+    /// The executor gave up proving it.
+    NotProved {
+        /// The hold's number.
+        number: u64,
+        /// Pids and what is known of them.
+        why: String,
+    },
+    /// The sweep is proved.
+    Swept,
+    /// The sweep could not be proved.
+    SweepFailed {
+        /// Pids and what is known of them.
+        why: String,
+    },
+}
+
+/// What a device wants done.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DeviceEffect {
+    /// Find and end what earlier holds left behind.
+    Sweep,
+    /// Prepare and start the hold's development run.
+    StartDevRun {
+        /// The hold's number.
+        number: u64,
+    },
+    /// The judge may ask for steps under this hold.
+    StageOpen {
+        /// The hold's number.
+        number: u64,
+    },
+    /// End everything of the hold.
+    StopProcesses {
+        /// The hold's number.
+        number: u64,
+        /// Whether SIGTERM and grace come first.
+        gently: bool,
+    },
+    /// Tell the pool.
+    Tell(MemberEvent),
+}
+
+/// What a member of a pool says to it; a device's and a runner's words are the same.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MemberEvent {
+    /// It can take work; its next hold is `last + 1`.
+    Ready {
+        /// The last number used or burnt.
+        last: u64,
+    },
+    /// It cannot take work.
+    Gone {
+        /// Why.
+        why: String,
+    },
+    /// The hold's work has started.
+    Started {
+        /// The hold's number.
+        number: u64,
+    },
+    /// The hold is over.
+    Freed {
+        /// The hold's number.
+        number: u64,
+        /// How it ended.
+        how: HoldEnd,
+    },
+}
+
+/// One local device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Device {
+    member: MemberId,
+    last: u64,
+    state: DeviceState,
+    /// Things said under an old number, refused and counted (rule A1).
+    refused: u64,
+}
+
+/// A device as people see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum DeviceView {
+    /// Leftovers are being looked for.
+    Sweeping,
+    /// Free.
+    Ready,
+    /// Held.
+    Held {
+        /// Under which hold.
+        hold: HoldId,
+        /// By whom.
+        by: Holder,
+        /// Since when the development run runs; none before its start and for the judge.
+        running_since: Option<Moment>,
+        /// When it is ended at the latest, where it has a limit.
+        limit_at: Option<Moment>,
+    },
+    /// The holder's processes are being ended.
+    Stopping {
+        /// Under which hold.
+        hold: HoldId,
+        /// Why.
+        cause: StopCause,
+    },
+    /// Out of service.
+    Out {
+        /// Why.
+        why: String,
+        /// When it is tried again.
+        next_try: Moment,
+    },
+}
+
+impl Device {
+    /// A device after a start of the rig: unknown until its leftovers are swept and proved gone.
+    ///
+    /// `last` is the highest hold number that the records know.
+    pub fn new(now: Moment, member: MemberId, last: u64) -> (Device, Vec<DeviceEffect>) {
+        let state = DeviceState::Sweeping { until: now + limits::PROOF_MAX };
+        (Device { member, last, state, refused: 0 }, vec![DeviceEffect::Sweep])
+    }
+
+    /// Which device it is.
+    pub fn member(&self) -> MemberId {
+        self.member
+    }
+
+    /// Its state.
+    pub fn state(&self) -> &DeviceState {
+        &self.state
+    }
+
+    /// How many things said under an old number were refused (rule A1).
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// The last number used or burnt.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Whether the judge may have a step done under this hold: only while it is live and the judge's.
+    pub fn judge_may(&self, hold: HoldId) -> bool {
+        matches!(&self.state, DeviceState::Held { number, by: Holder::Judge, work: Work::Judging }
+            if hold.member == self.member && hold.number == *number)
+    }
+
+    /// Takes an input and says what must be done for it.
+    pub fn handle(&mut self, now: Moment, input: DeviceInput) -> Vec<DeviceEffect> {
+        let mut out = Vec::new();
+        match input {
+            DeviceInput::Start { number, by, limit } => self.start(now, number, by, limit, &mut out),
+            DeviceInput::Stop { number, cause } => self.stop(now, number, cause, &mut out),
+            DeviceInput::Void { number } => self.void(number, &mut out),
+            DeviceInput::Started { number } => self.started(now, number, &mut out),
+            DeviceInput::StartFailed { number, why } => {
+                self.end_work(now, number, StopCause::StartFailed { why }, &mut out);
+            }
+            DeviceInput::Exited { number, exit } => {
+                let ran = match &self.state {
+                    DeviceState::Held { number: held, work: Work::Running { since, .. }, .. } if *held == number => {
+                        now.since(*since)
+                    }
+                    _ => Span::ZERO,
+                };
+                self.end_work(now, number, StopCause::Exited { exit, ran }, &mut out);
+            }
+            DeviceInput::Emptied { number } => match &self.state {
+                DeviceState::Stopping { number: stopping, cause, .. } if *stopping == number => {
+                    out.push(freed(number, HoldEnd::Stopped(cause.clone())));
+                    self.state = DeviceState::Ready;
+                }
+                _ => self.refused += 1,
+            },
+            DeviceInput::NotProved { number, why } => match self.state {
+                DeviceState::Stopping { number: stopping, .. } if stopping == number => {
+                    self.take_out(now, Some(number), why, &mut out);
+                }
+                _ => self.refused += 1,
+            },
+            DeviceInput::Swept => {
+                if let DeviceState::Sweeping { .. } = self.state {
+                    self.state = DeviceState::Ready;
+                    out.push(DeviceEffect::Tell(MemberEvent::Ready { last: self.last }));
+                }
+            }
+            DeviceInput::SweepFailed { why } => {
+                if let DeviceState::Sweeping { .. } = self.state {
+                    self.take_out(now, None, why, &mut out);
+                }
+            }
+        }
+        out
+    }
+
+    /// Lets every deadline up to `now` pass.
+    pub fn advance(&mut self, now: Moment) -> Vec<DeviceEffect> {
+        let mut out = Vec::new();
+        // A deadline can set a new one, which may be due as well.
+        while let Some((due, _)) = self.next_deadline() {
+            if due > now {
+                break;
+            }
+            match self.state.clone() {
+                DeviceState::Sweeping { .. } => {
+                    let why = "what earlier runs left behind could not be proved gone in time".to_owned();
+                    self.take_out(due, None, why, &mut out);
+                }
+                DeviceState::Held { number, work: Work::Running { limit: Some(limit), .. }, .. } => {
+                    self.end_work(due, number, StopCause::LimitReached { limit }, &mut out);
+                }
+                DeviceState::Held { number, work: Work::Starting { .. }, .. } => {
+                    let why = format!("it was not prepared within {}", limits::DEV_RUN_PREPARE_MAX);
+                    self.end_work(due, number, StopCause::StartFailed { why }, &mut out);
+                }
+                DeviceState::Stopping { number, .. } => {
+                    let why = format!("the stop of hold {number} was not proved within {}", limits::PROOF_MAX);
+                    self.take_out(due, Some(number), why, &mut out);
+                }
+                DeviceState::Out { .. } => {
+                    self.state = DeviceState::Sweeping { until: due + limits::PROOF_MAX };
+                    out.push(DeviceEffect::Sweep);
+                }
+                DeviceState::Ready | DeviceState::Held { .. } => break,
+            }
+        }
+        out
+    }
+
+    /// The next moment at which [`Device::advance`] does something, and what it is.
+    pub fn next_deadline(&self) -> Option<(Moment, &'static str)> {
+        match &self.state {
+            DeviceState::Sweeping { until } => Some((*until, "sweep proved")),
+            DeviceState::Held { work: Work::Starting { until, .. }, .. } => Some((*until, "development run prepared")),
+            DeviceState::Held { work: Work::Running { since, limit: Some(limit) }, .. } => {
+                Some((*since + *limit, "development run's limit"))
+            }
+            DeviceState::Stopping { until, .. } => Some((*until, "stop proved")),
+            DeviceState::Out { next_try, .. } => Some((*next_try, "device tried again")),
+            DeviceState::Ready | DeviceState::Held { .. } => None,
+        }
+    }
+
+    /// The device as people see it.
+    pub fn view(&self) -> DeviceView {
+        let hold = |number: u64| HoldId { member: self.member, number };
+        match &self.state {
+            DeviceState::Sweeping { .. } => DeviceView::Sweeping,
+            DeviceState::Ready => DeviceView::Ready,
+            DeviceState::Held { number, by, work } => {
+                let (running_since, limit_at) = match work {
+                    Work::Running { since, limit } => (Some(*since), limit.map(|limit| *since + limit)),
+                    Work::Starting { .. } | Work::Judging => (None, None),
+                };
+                DeviceView::Held { hold: hold(*number), by: *by, running_since, limit_at }
+            }
+            DeviceState::Stopping { number, cause, .. } => {
+                DeviceView::Stopping { hold: hold(*number), cause: cause.clone() }
+            }
+            DeviceState::Out { why, next_try } => DeviceView::Out { why: why.clone(), next_try: *next_try },
+        }
+    }
+
+    /// Tells all times from `origin` and all numbers from `lowest`: keeps exhaustive checking finite.
+    pub fn rebase(&mut self, origin: Moment, lowest: u64) {
+        self.last -= lowest;
+        match &mut self.state {
+            DeviceState::Sweeping { until } => *until = until.rebase(origin),
+            DeviceState::Held { number, work, .. } => {
+                *number -= lowest;
+                match work {
+                    Work::Starting { until, .. } => *until = until.rebase(origin),
+                    Work::Running { since, .. } => *since = since.rebase(origin),
+                    Work::Judging => {}
+                }
+            }
+            DeviceState::Stopping { number, until, .. } => {
+                *number -= lowest;
+                *until = until.rebase(origin);
+            }
+            DeviceState::Out { next_try, .. } => *next_try = next_try.rebase(origin),
+            DeviceState::Ready => {}
+        }
+    }
+
+    fn start(&mut self, now: Moment, number: u64, by: Holder, limit: Option<Span>, out: &mut Vec<DeviceEffect>) {
+        if number <= self.last {
+            self.refused += 1;
+            return;
+        }
+        // The number is used up whether or not the work can start (rule A1).
+        self.last = number;
+        if self.state != DeviceState::Ready {
+            out.push(freed(number, HoldEnd::NotStarted));
+            return;
+        }
+        let work = match by {
+            Holder::Judge => {
+                out.push(DeviceEffect::Tell(MemberEvent::Started { number }));
+                out.push(DeviceEffect::StageOpen { number });
+                Work::Judging
+            }
+            Holder::Lane(_) => {
+                out.push(DeviceEffect::StartDevRun { number });
+                Work::Starting { until: now + limits::DEV_RUN_PREPARE_MAX, limit }
+            }
+        };
+        self.state = DeviceState::Held { number, by, work };
+    }
+
+    fn stop(&mut self, now: Moment, number: u64, cause: StopCause, out: &mut Vec<DeviceEffect>) {
+        if number > self.last {
+            // A stop may overtake its start: the number is burnt, so that the start is refused.
+            self.last = number;
+            out.push(freed(number, HoldEnd::Stopped(cause)));
+            return;
+        }
+        self.end_work(now, number, cause, out);
+    }
+
+    fn void(&mut self, number: u64, out: &mut Vec<DeviceEffect>) {
+        if number > self.last {
+            self.last = number;
+            out.push(freed(number, HoldEnd::NotStarted));
+            return;
+        }
+        match &self.state {
+            DeviceState::Held { number: held, .. } | DeviceState::Stopping { number: held, .. } if *held == number => {
+                out.push(DeviceEffect::Tell(MemberEvent::Started { number }));
+            }
+            _ => self.refused += 1,
+        }
+    }
+
+    fn started(&mut self, now: Moment, number: u64, out: &mut Vec<DeviceEffect>) {
+        match &mut self.state {
+            DeviceState::Held { number: held, work, .. } if *held == number => {
+                if let Work::Starting { limit, .. } = *work {
+                    *work = Work::Running { since: now, limit };
+                    out.push(DeviceEffect::Tell(MemberEvent::Started { number }));
+                }
+            }
+            // It is being stopped already: its start changes nothing.
+            DeviceState::Stopping { number: held, .. } if *held == number => {}
+            _ => self.refused += 1,
+        }
+    }
+
+    /// Begins the stop of a hold; a stop under way keeps its first cause.
+    fn end_work(&mut self, now: Moment, number: u64, cause: StopCause, out: &mut Vec<DeviceEffect>) {
+        match self.state {
+            DeviceState::Held { number: held, .. } if held == number => {
+                let gently = match cause {
+                    StopCause::Cancelled
+                    | StopCause::LimitReached { .. }
+                    | StopCause::RigEnding
+                    | StopCause::RunEnded
+                    | StopCause::WaitedTooLong => true,
+                    StopCause::StageOver | StopCause::Exited { .. } | StopCause::StartFailed { .. } => false,
+                };
+                self.state = DeviceState::Stopping { number, cause, until: now + limits::PROOF_MAX };
+                out.push(DeviceEffect::StopProcesses { number, gently });
+            }
+            DeviceState::Stopping { number: held, .. } if held == number => {}
+            _ => self.refused += 1,
+        }
+    }
+
+    fn take_out(&mut self, now: Moment, hold: Option<u64>, why: String, out: &mut Vec<DeviceEffect>) {
+        self.state = DeviceState::Out { why: why.clone(), next_try: now + limits::REQUALIFY_AFTER };
+        // `Gone` comes first, so that nobody is granted the device between the two.
+        out.push(DeviceEffect::Tell(MemberEvent::Gone { why: why.clone() }));
+        if let Some(number) = hold {
+            out.push(freed(number, HoldEnd::NotProved { why }));
+        }
+    }
+}
+
+fn freed(number: u64, how: HoldEnd) -> DeviceEffect {
+    DeviceEffect::Tell(MemberEvent::Freed { number, how })
+}

@@ -1,0 +1,173 @@
+//! State is the fold of the log: what a rig knows when it starts (rule D7).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::dev_run::{DevRunEnd, DevRunSpec};
+use crate::ids::{Arrival, DevRunId, JobId, MemberId, RunId};
+use crate::job::{JobOutcome, JobSpec, StageKind};
+use crate::log::LogEntry;
+use crate::noise::{Noise, NoiseKey};
+use crate::run::{RunSpec, RunState};
+
+/// A run as the log tells it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunHistory {
+    /// What it is made of.
+    pub spec: RunSpec,
+    /// What it is.
+    pub state: RunState,
+    /// Its champion.
+    pub champion: String,
+    /// The idempotency key it was asked with.
+    pub key: Option<String>,
+}
+
+/// A job as the log tells it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobHistory {
+    /// What is measured.
+    pub spec: JobSpec,
+    /// The idempotency key it was asked with.
+    pub key: Option<String>,
+    /// The stage it waits for or is in.
+    pub stage: StageKind,
+    /// Where its screening was won, with the hash of that record.
+    pub screened: Option<(MemberId, String)>,
+    /// Attempts begun.
+    pub attempt: u32,
+    /// Attempts that infrastructure failed, with their causes.
+    pub failures: Vec<String>,
+    /// How it ended, with the hash of the deciding record.
+    pub end: Option<(JobOutcome, Option<String>)>,
+}
+
+/// A development run as the log tells it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DevRunHistory {
+    /// What was asked.
+    pub spec: DevRunSpec,
+    /// The idempotency key it was asked with.
+    pub key: Option<String>,
+    /// Whether it got a device.
+    pub started: bool,
+    /// How it ended.
+    pub end: Option<DevRunEnd>,
+}
+
+/// Everything the log tells.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RigHistory {
+    /// How often the rig has started over this log.
+    pub starts: u64,
+    /// The highest arrival given out.
+    pub last_arrival: u64,
+    /// Each device's highest hold number.
+    pub last_holds: BTreeMap<MemberId, u64>,
+    /// All runs.
+    pub runs: BTreeMap<RunId, RunHistory>,
+    /// All jobs.
+    pub jobs: BTreeMap<JobId, JobHistory>,
+    /// All development runs.
+    pub dev_runs: BTreeMap<DevRunId, DevRunHistory>,
+    /// The newest measure of noise for each key.
+    pub noise: BTreeMap<NoiseKey, Noise>,
+}
+
+impl RigHistory {
+    /// The fold of a whole log.
+    pub fn of(entries: impl IntoIterator<Item = LogEntry>) -> RigHistory {
+        let mut history = RigHistory::default();
+        entries.into_iter().for_each(|entry| history.apply(entry));
+        history
+    }
+
+    /// Adds one fact.
+    pub fn apply(&mut self, entry: LogEntry) {
+        match entry {
+            LogEntry::RigStarted => self.starts += 1,
+            LogEntry::RunStarted { run, spec, key } => {
+                let champion = spec.champion.clone();
+                self.runs.insert(run, RunHistory { spec: *spec, state: RunState::Running, champion, key });
+            }
+            LogEntry::RunChanged { run, state } => {
+                if let Some(known) = self.runs.get_mut(&run) {
+                    known.state = state;
+                }
+            }
+            LogEntry::JobSubmitted { spec, key } => {
+                self.arrived(spec.arrival);
+                self.jobs.insert(
+                    spec.job,
+                    JobHistory {
+                        spec: *spec,
+                        key,
+                        stage: StageKind::Screening,
+                        screened: None,
+                        attempt: 0,
+                        failures: Vec::new(),
+                        end: None,
+                    },
+                );
+            }
+            LogEntry::StageStarted { job, stage, attempt, hold } => {
+                self.held(hold.member, hold.number);
+                if let Some(known) = self.jobs.get_mut(&job) {
+                    known.stage = stage;
+                    known.attempt = attempt;
+                }
+            }
+            LogEntry::ScreeningWon { job, hold, record } => {
+                if let Some(known) = self.jobs.get_mut(&job) {
+                    known.stage = StageKind::Confirmation;
+                    known.screened = Some((hold.member, record));
+                }
+            }
+            LogEntry::AttemptFailed { job, why, .. } => {
+                if let Some(known) = self.jobs.get_mut(&job) {
+                    known.failures.push(why.to_string());
+                }
+            }
+            LogEntry::SentBack { .. } => {}
+            LogEntry::JobEnded { job, outcome, record } => {
+                if let Some(known) = self.jobs.get_mut(&job) {
+                    // INVARIANT: a verdict is given once (rule D7); a second entry would be a fault of the writer.
+                    known.end.get_or_insert((outcome, record));
+                }
+            }
+            LogEntry::ChampionMoved { run, to, .. } => {
+                if let Some(known) = self.runs.get_mut(&run) {
+                    known.champion = to;
+                }
+            }
+            LogEntry::NoiseMeasured { noise } => {
+                self.noise.insert(noise.key.clone(), noise);
+            }
+            LogEntry::DevRunAsked { spec, arrival, key } => {
+                self.arrived(arrival);
+                self.dev_runs.insert(spec.dev_run, DevRunHistory { spec: *spec, key, started: false, end: None });
+            }
+            LogEntry::DevRunStarted { dev_run, hold } => {
+                self.held(hold.member, hold.number);
+                if let Some(known) = self.dev_runs.get_mut(&dev_run) {
+                    known.started = true;
+                }
+            }
+            LogEntry::DevRunEnded { dev_run, end } => {
+                if let Some(known) = self.dev_runs.get_mut(&dev_run) {
+                    known.end.get_or_insert(end);
+                }
+            }
+        }
+    }
+
+    fn arrived(&mut self, arrival: Arrival) {
+        self.last_arrival = self.last_arrival.max(arrival.0);
+    }
+
+    fn held(&mut self, member: MemberId, number: u64) {
+        let last = self.last_holds.entry(member).or_insert(0);
+        *last = (*last).max(number);
+    }
+}

@@ -1,0 +1,679 @@
+//! The judge queue: jobs of all runs, their order and attempts, the build turn, champions, verdicts (rules A3, B7, D5,
+//! D7, A13).
+//!
+//! It does not know how a stage measures ([`crate::stage`] does), nor what a change contains: it is told a stage's
+//! result and decides what follows. Whatever it promises leaves only after the records have it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::fold::RigHistory;
+use crate::hold::HoldEnd;
+use crate::ids::{Arrival, HoldId, JobId, MemberId, RunId};
+use crate::job::{ChangeStep, JobOutcome, JobSpec, StageKind};
+use crate::limits;
+use crate::pool::{JudgeWork, WorkEntry};
+use crate::refusal::{GaveUp, InfrastructureFailure, Refusal};
+use crate::run::RunState;
+use crate::time::{Moment, Span};
+
+mod view;
+mod words;
+
+pub use view::{LiveJob, Standing};
+pub use words::{JudgeEffect, JudgeFact, JudgeInput, StageResult, Submission, Submit, Ticket};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum JobState {
+    /// Its acceptance is being made durable.
+    Recording,
+    /// It keeps its place in the line.
+    Queued {
+        /// Until when it rests after an infrastructure failure.
+        rests_until: Option<Moment>,
+    },
+    /// A stage has a device.
+    Held {
+        hold: HoldId,
+        /// Whether the start is durable and has gone out.
+        started: bool,
+    },
+    /// What follows is being made durable; the hold stays until the pool knows the work that is left.
+    Concluding { hold: Option<HoldId>, then: Then },
+}
+
+/// What follows once it is durable.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Then {
+    /// The confirmation, elsewhere where there is another judge's device (rule B6).
+    Confirm { screened_on: MemberId },
+    /// Another attempt at the same stage.
+    Retry { rests_until: Option<Moment> },
+    /// The end.
+    End { outcome: JobOutcome },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Job {
+    run: RunId,
+    arrival: Arrival,
+    champion: String,
+    candidate: String,
+    same: String,
+    stage_worst: Span,
+    stage: StageKind,
+    screened_on: Option<MemberId>,
+    attempt: u32,
+    failures: u32,
+    answered: bool,
+    state: JobState,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Run {
+    state: RunState,
+    champion: String,
+    /// The state being made durable, and whether it is the run's first.
+    pending: Option<RunState>,
+}
+
+/// All jobs of all runs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct JudgeQueue {
+    /// How many devices judge: with one, a device too noisy for the contract ends the job at once.
+    devices: usize,
+    runs: BTreeMap<RunId, Run>,
+    jobs: BTreeMap<JobId, Job>,
+    /// Queued jobs by run and arrival, so that a long queue costs no more than a short one.
+    queued: BTreeMap<RunId, BTreeMap<Arrival, JobId>>,
+    /// Jobs that are held or concluding.
+    busy: BTreeSet<JobId>,
+    resting: BTreeMap<JobId, Moment>,
+    /// Who has the build turn (rule B7).
+    turn: Option<JobId>,
+    version: u64,
+    /// Holds to end, and submissions to answer, once the pool knows the work of that version.
+    releases: Vec<(HoldId, u64)>,
+    answers: Vec<(JobId, u64)>,
+    run_answers: Vec<(RunId, u64)>,
+    keys: BTreeMap<String, JobId>,
+    same: BTreeMap<String, JobId>,
+}
+
+impl JudgeQueue {
+    /// An empty queue over this many judging devices.
+    pub fn new(devices: usize) -> JudgeQueue {
+        JudgeQueue {
+            devices,
+            runs: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            queued: BTreeMap::new(),
+            busy: BTreeSet::new(),
+            resting: BTreeMap::new(),
+            turn: None,
+            version: 0,
+            releases: Vec::new(),
+            answers: Vec::new(),
+            run_answers: Vec::new(),
+            keys: BTreeMap::new(),
+            same: BTreeMap::new(),
+        }
+    }
+
+    /// Takes over what the log tells of runs and jobs, before [`JudgeQueue::open`].
+    ///
+    /// `same` and `stage_worst` say of each job what [`Submit`] says.
+    pub fn restore(
+        &mut self,
+        history: &RigHistory,
+        same: impl Fn(&JobSpec) -> String,
+        stage_worst: impl Fn(&JobSpec) -> Span,
+    ) {
+        for (id, run) in &history.runs {
+            self.runs.insert(*id, Run { state: run.state, champion: run.champion.clone(), pending: None });
+        }
+        for (id, known) in &history.jobs {
+            let pinned = &known.spec.pinned;
+            let submit = Submit {
+                job: *id,
+                run: known.spec.run,
+                arrival: known.spec.arrival,
+                champion: pinned.champion.clone(),
+                candidate: pinned.candidate.clone(),
+                same: same(&known.spec),
+                key: known.key.clone(),
+                stage_worst: stage_worst(&known.spec),
+            };
+            match &known.end {
+                Some((JobOutcome::NoVerdict { .. }, _)) => {
+                    if let Some(key) = &submit.key {
+                        self.keys.insert(key.clone(), *id);
+                    }
+                }
+                Some(_) => self.remember(&submit),
+                None => {
+                    self.remember(&submit);
+                    let mut job = Job::new(submit, JobState::Recording);
+                    job.stage = known.stage;
+                    job.screened_on = known.screened.as_ref().map(|screened| screened.0);
+                    job.attempt = known.attempt;
+                    job.failures = u32::try_from(known.failures.len()).unwrap_or(u32::MAX);
+                    job.answered = true;
+                    self.jobs.insert(*id, job);
+                    self.enqueue(*id, None);
+                }
+            }
+        }
+    }
+
+    /// Tells the pool the work there is at the start; before, it grants nothing.
+    pub fn open(&mut self) -> Vec<JudgeEffect> {
+        let mut out = Vec::new();
+        let over: Vec<RunId> =
+            self.runs.iter().filter(|(_, run)| run.state == RunState::Ended).map(|(id, _)| *id).collect();
+        for run in over {
+            self.end_waiting(run, &mut out);
+        }
+        self.tell(&mut out);
+        out
+    }
+
+    /// Starts a run; the answer follows once it is durable.
+    ///
+    /// # Errors
+    /// Refused while another is being worked on.
+    pub fn start_run(&mut self, run: RunId, champion: String) -> Result<Vec<JudgeEffect>, Refusal> {
+        if let Some(under_way) = self.running_run() {
+            return Err(Refusal::AnotherRun { under_way });
+        }
+        let state = RunState::Running;
+        self.runs.insert(run, Run { state: RunState::Paused, champion, pending: Some(state) });
+        Ok(vec![JudgeEffect::RecordRun { run, state }])
+    }
+
+    /// Pauses, resumes or ends a run; the answer follows once it is durable and the pool knows.
+    ///
+    /// # Errors
+    /// Refused for an unknown or ended run, and where resuming it would make two that run.
+    pub fn change_run(&mut self, run: RunId, state: RunState) -> Result<Vec<JudgeEffect>, Refusal> {
+        let running = self.running_run();
+        let entry = self.runs.get_mut(&run).ok_or(Refusal::UnknownRun { run })?;
+        if entry.state == RunState::Ended {
+            return Err(Refusal::RunEnded { run });
+        }
+        if let (RunState::Running, Some(under_way)) = (state, running)
+            && under_way != run
+        {
+            return Err(Refusal::AnotherRun { under_way });
+        }
+        entry.pending = Some(state);
+        Ok(vec![JudgeEffect::RecordRun { run, state }])
+    }
+
+    /// A run's state.
+    pub fn run_state(&self, run: RunId) -> Option<RunState> {
+        self.runs.get(&run).map(|entry| entry.state)
+    }
+
+    /// A run's champion.
+    pub fn champion(&self, run: RunId) -> Option<&str> {
+        self.runs.get(&run).map(|entry| entry.champion.as_str())
+    }
+
+    /// Whether a run takes new work.
+    ///
+    /// # Errors
+    /// Refused for an unknown, paused or ended run (rule A3).
+    pub fn takes_work(&self, run: RunId) -> Result<(), Refusal> {
+        match self.runs.get(&run).map(|entry| (entry.state, entry.pending)) {
+            None => Err(Refusal::UnknownRun { run }),
+            Some((RunState::Running, None | Some(RunState::Running))) => Ok(()),
+            Some((RunState::Ended, _) | (_, Some(RunState::Ended))) => Err(Refusal::RunEnded { run }),
+            Some((RunState::Paused, _) | (_, Some(RunState::Paused))) => Err(Refusal::RunPaused { run }),
+        }
+    }
+
+    /// Submits a job. A paused run's jobs are accepted and keep their place (rule A3).
+    ///
+    /// # Errors
+    /// Refused for an unknown or ended run, and where too many wait.
+    pub fn submit(&mut self, submit: Submit) -> Result<Submission, Refusal> {
+        let before = submit.key.as_ref().and_then(|key| self.keys.get(key)).or_else(|| self.same.get(&submit.same));
+        if let Some(job) = before.copied() {
+            let answered = self.jobs.get(&job).is_none_or(|known| known.answered);
+            return Ok(Submission::Same { job, answered });
+        }
+        match self.takes_work(submit.run) {
+            Ok(()) | Err(Refusal::RunPaused { .. }) => {}
+            Err(refusal) => return Err(refusal),
+        }
+        if self.jobs.len() >= limits::JOBS_QUEUED_MAX {
+            return Err(Refusal::QueueFull { most: limits::JOBS_QUEUED_MAX });
+        }
+        let job = submit.job;
+        self.remember(&submit);
+        self.jobs.insert(job, Job::new(submit, JobState::Recording));
+        Ok(Submission::New(vec![JudgeEffect::Record {
+            ticket: Ticket::Submit(job),
+            job,
+            facts: vec![JudgeFact::Submitted],
+        }]))
+    }
+
+    /// Takes an input and says what must be done for it.
+    pub fn handle(&mut self, now: Moment, input: JudgeInput) -> Vec<JudgeEffect> {
+        let mut out = Vec::new();
+        match input {
+            JudgeInput::Recorded(ticket) => self.recorded(ticket, &mut out),
+            JudgeInput::NotRecorded(ticket) => self.not_recorded(ticket, &mut out),
+            JudgeInput::WorkTaken { version } => self.work_taken(version, &mut out),
+            JudgeInput::Granted { hold, serves } => self.granted(hold, &serves, &mut out),
+            JudgeInput::BuildsDone { hold } => {
+                if let Some(job) = self.job_under(hold)
+                    && self.turn == Some(job)
+                {
+                    self.turn = None;
+                    self.tell(&mut out);
+                }
+            }
+            JudgeInput::StageEnded { hold, result } => self.stage_ended(now, hold, result, &mut out),
+            JudgeInput::HoldEnded { hold, how } => self.hold_ended(hold, &how, &mut out),
+        }
+        out
+    }
+
+    /// Lets every deadline up to `now` pass.
+    pub fn advance(&mut self, now: Moment) -> Vec<JudgeEffect> {
+        let mut out = Vec::new();
+        let rested: Vec<JobId> = self.resting.iter().filter(|(_, until)| **until <= now).map(|(job, _)| *job).collect();
+        for id in &rested {
+            self.resting.remove(id);
+            if let Some(Job { state: JobState::Queued { rests_until }, .. }) = self.jobs.get_mut(id) {
+                *rests_until = None;
+            }
+        }
+        if !rested.is_empty() {
+            self.tell(&mut out);
+        }
+        out
+    }
+
+    /// The next moment at which [`JudgeQueue::advance`] does something, and what it is.
+    pub fn next_deadline(&self) -> Option<(Moment, &'static str)> {
+        self.resting.values().min().map(|until| (*until, "job rested after an infrastructure failure"))
+    }
+
+    /// The lowest work version still spoken of: what [`JudgeQueue::rebase`] may take off.
+    pub fn lowest_version(&self) -> u64 {
+        let waited = self.releases.iter().map(|release| release.1);
+        let answers = self.answers.iter().map(|answer| answer.1);
+        waited.chain(answers).chain(self.run_answers.iter().map(|answer| answer.1)).fold(self.version, u64::min)
+    }
+
+    /// Tells all times from `origin`, versions and hold numbers from the lowest: keeps exhaustive checking finite.
+    pub fn rebase(&mut self, origin: Moment, version: u64, lowest: impl Fn(MemberId) -> u64) {
+        self.version -= version;
+        self.releases.iter_mut().for_each(|(hold, at)| {
+            *at -= version;
+            hold.number -= lowest(hold.member);
+        });
+        self.answers.iter_mut().for_each(|(_, at)| *at -= version);
+        self.run_answers.iter_mut().for_each(|(_, at)| *at -= version);
+        self.resting.values_mut().for_each(|until| *until = until.rebase(origin));
+        for job in self.jobs.values_mut() {
+            match &mut job.state {
+                JobState::Recording | JobState::Concluding { hold: None, .. } => {}
+                JobState::Queued { rests_until } => {
+                    *rests_until = rests_until.map(|until| until.rebase(origin));
+                }
+                JobState::Held { hold, .. } | JobState::Concluding { hold: Some(hold), .. } => {
+                    hold.number -= lowest(hold.member);
+                }
+            }
+            if let JobState::Concluding { then: Then::Retry { rests_until: Some(until) }, .. } = &mut job.state {
+                *until = until.rebase(origin);
+            }
+        }
+    }
+
+    fn running_run(&self) -> Option<RunId> {
+        self.runs
+            .iter()
+            .find(|(_, run)| run.pending.unwrap_or(run.state) == RunState::Running || run.state == RunState::Running)
+            .map(|(id, _)| *id)
+    }
+
+    fn remember(&mut self, submit: &Submit) {
+        if let Some(key) = &submit.key {
+            self.keys.insert(key.clone(), submit.job);
+        }
+        self.same.insert(submit.same.clone(), submit.job);
+    }
+
+    fn recorded(&mut self, ticket: Ticket, out: &mut Vec<JudgeEffect>) {
+        match ticket {
+            Ticket::Submit(id) => {
+                if let Some(job) = self.jobs.get_mut(&id)
+                    && job.state == JobState::Recording
+                {
+                    self.enqueue(id, None);
+                    self.tell(out);
+                    self.answers.push((id, self.version));
+                }
+            }
+            Ticket::Start(id, hold) => {
+                if let Some(job) = self.jobs.get_mut(&id)
+                    && let JobState::Held { hold: held, started: started @ false } = &mut job.state
+                    && *held == hold
+                {
+                    *started = true;
+                    out.push(JudgeEffect::StartStage { hold, job: id, stage: job.stage, attempt: job.attempt });
+                }
+            }
+            Ticket::Conclude(id) => self.concluded(id, out),
+            Ticket::Run(run) => self.run_recorded(run, out),
+        }
+    }
+
+    fn not_recorded(&mut self, ticket: Ticket, out: &mut Vec<JudgeEffect>) {
+        match ticket {
+            Ticket::Submit(id) => {
+                if let Some(job) = self.jobs.remove(&id) {
+                    self.same.remove(&job.same);
+                    self.keys.retain(|_, known| *known != id);
+                    out.push(JudgeEffect::AnswerNotRecorded { job: id });
+                }
+            }
+            Ticket::Run(run) => {
+                if let Some(entry) = self.runs.get_mut(&run) {
+                    entry.pending = None;
+                    out.push(JudgeEffect::AnswerRun { run, state: None });
+                }
+            }
+            // What has happened is written again until the records take it.
+            Ticket::Start(..) | Ticket::Conclude(_) => {}
+        }
+    }
+
+    fn work_taken(&mut self, version: u64, out: &mut Vec<JudgeEffect>) {
+        for (hold, _) in self.releases.extract_if(.., |release| release.1 <= version) {
+            out.push(JudgeEffect::EndHold { hold });
+        }
+        let answers: Vec<JobId> =
+            self.answers.extract_if(.., |answer| answer.1 <= version).map(|answer| answer.0).collect();
+        for id in answers {
+            let ahead = self.ahead(id);
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.answered = true;
+            }
+            out.push(JudgeEffect::AnswerSubmitted { job: id, ahead });
+        }
+        let runs: Vec<RunId> =
+            self.run_answers.extract_if(.., |answer| answer.1 <= version).map(|answer| answer.0).collect();
+        out.extend(runs.into_iter().map(|run| JudgeEffect::AnswerRun { run, state: self.run_state(run) }));
+    }
+
+    fn granted(&mut self, hold: HoldId, serves: &[(JobId, StageKind)], out: &mut Vec<JudgeEffect>) {
+        let pick = serves
+            .iter()
+            .filter_map(|(id, stage)| self.jobs.get(id).map(|job| (job.arrival, *id, *stage, job)))
+            .filter(|(_, _, stage, job)| job.stage == *stage && self.startable(job))
+            .map(|(arrival, id, _, _)| (arrival, id))
+            .min();
+        let Some((_, id)) = pick else {
+            out.push(JudgeEffect::ReleaseUnused { hold });
+            return;
+        };
+        self.dequeue(id);
+        let job = self.jobs.get_mut(&id).expect("the picked job is one of the queue's");
+        job.attempt += 1;
+        job.state = JobState::Held { hold, started: false };
+        let fact = JudgeFact::StageStarted { stage: job.stage, attempt: job.attempt, hold };
+        self.busy.insert(id);
+        self.turn = Some(id);
+        self.tell(out);
+        out.push(JudgeEffect::Claim { hold });
+        out.push(JudgeEffect::Record { ticket: Ticket::Start(id, hold), job: id, facts: vec![fact] });
+    }
+
+    fn stage_ended(&mut self, now: Moment, hold: HoldId, result: StageResult, out: &mut Vec<JudgeEffect>) {
+        let Some(id) = self.job_under(hold) else { return };
+        let job = self.jobs.get_mut(&id).expect("the job under a hold is one of the queue's");
+        let run = self.runs.get(&job.run);
+        let over = run.is_none_or(|run| run.state == RunState::Ended);
+        let champion = run.map(|run| run.champion.clone());
+        let stage = job.stage;
+        let (fact, then) = match result {
+            StageResult::Win if stage == StageKind::Screening && !over => {
+                (JudgeFact::ScreeningWon { hold }, Then::Confirm { screened_on: hold.member })
+            }
+            StageResult::Win if stage == StageKind::Screening => ended(hold, no_verdict(RUN_ENDED)),
+            StageResult::Win => {
+                let adopted = !over && champion.as_deref() == Some(job.champion.as_str());
+                ended(hold, JobOutcome::Win { adopted })
+            }
+            StageResult::NoGain { slower } => ended(hold, JobOutcome::NoGain { slower }),
+            StageResult::Undecided => ended(hold, JobOutcome::Undecided),
+            StageResult::ChangeFailed { step, why } => ended(hold, JobOutcome::ChangeFailed { step, why }),
+            StageResult::Infrastructure(why) => {
+                job.failures += 1;
+                let alone_too_noisy = self.devices == 1 && matches!(why, InfrastructureFailure::TooNoisy { .. });
+                if over || alone_too_noisy || job.failures >= limits::INFRASTRUCTURE_FAILURES_MAX {
+                    ended(hold, no_verdict(&why.to_string()))
+                } else {
+                    let rests_until = Some(now + limits::RETRY_AFTER);
+                    (JudgeFact::AttemptFailed { stage, hold, why }, Then::Retry { rests_until })
+                }
+            }
+        };
+        let mut facts = vec![fact];
+        if let Then::End { outcome: JobOutcome::Win { adopted: true } } = &then {
+            facts.push(JudgeFact::ChampionMoved { from: job.champion.clone(), to: job.candidate.clone() });
+        }
+        job.state = JobState::Concluding { hold: Some(hold), then };
+        if self.turn == Some(id) {
+            self.turn = None;
+        }
+        out.push(JudgeEffect::Record { ticket: Ticket::Conclude(id), job: id, facts });
+    }
+
+    fn concluded(&mut self, id: JobId, out: &mut Vec<JudgeEffect>) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let JobState::Concluding { hold, then } = job.state.clone() else { return };
+        self.busy.remove(&id);
+        match then {
+            Then::Confirm { screened_on } => {
+                job.stage = StageKind::Confirmation;
+                job.screened_on = Some(screened_on);
+                self.enqueue(id, None);
+            }
+            Then::Retry { rests_until } => self.enqueue(id, rests_until),
+            Then::End { outcome } => {
+                if let (JobOutcome::Win { adopted: true }, Some(run)) = (&outcome, self.runs.get_mut(&job.run)) {
+                    run.champion = job.candidate.clone();
+                }
+                self.forget(id, &outcome);
+                out.push(JudgeEffect::JobEnded { job: id, outcome });
+            }
+        }
+        // INVARIANT: the pool knows what is left before the device is free, so that no lane slips in between (A2).
+        self.tell(out);
+        if let Some(hold) = hold {
+            self.releases.push((hold, self.version));
+        }
+    }
+
+    fn hold_ended(&mut self, hold: HoldId, how: &HoldEnd, out: &mut Vec<JudgeEffect>) {
+        let Some(id) = self.job_under(hold) else { return };
+        if self.turn == Some(id) {
+            self.turn = None;
+        }
+        match how {
+            HoldEnd::NotStarted => {
+                self.busy.remove(&id);
+                if let Some(job) = self.jobs.get_mut(&id) {
+                    job.attempt -= 1;
+                }
+                self.enqueue(id, None);
+                self.tell(out);
+            }
+            HoldEnd::Stopped(_) | HoldEnd::NotProved { .. } => {
+                // Going back is no failure (rule D5): the stage in progress starts over.
+                if let Some(job) = self.jobs.get_mut(&id) {
+                    job.state = JobState::Concluding { hold: None, then: Then::Retry { rests_until: None } };
+                }
+                let facts = vec![JudgeFact::SentBack];
+                self.tell(out);
+                out.push(JudgeEffect::Record { ticket: Ticket::Conclude(id), job: id, facts });
+            }
+        }
+    }
+
+    fn run_recorded(&mut self, run: RunId, out: &mut Vec<JudgeEffect>) {
+        let Some(entry) = self.runs.get_mut(&run) else { return };
+        let Some(state) = entry.pending.take() else { return };
+        entry.state = state;
+        match state {
+            RunState::Running => {}
+            RunState::Paused => out.push(JudgeEffect::StopWaiters { run, why: GaveUp::RunPaused }),
+            RunState::Ended => {
+                out.push(JudgeEffect::StopWaiters { run, why: GaveUp::RunEnded });
+                self.end_waiting(run, out);
+            }
+        }
+        self.tell(out);
+        self.run_answers.push((run, self.version));
+    }
+
+    /// Ends the waiting jobs of a run that is over.
+    fn end_waiting(&mut self, run: RunId, out: &mut Vec<JudgeEffect>) {
+        let waiting: Vec<JobId> = self.queued.get(&run).into_iter().flat_map(|jobs| jobs.values().copied()).collect();
+        for id in waiting {
+            self.dequeue(id);
+            let outcome = no_verdict(RUN_ENDED);
+            let facts = vec![JudgeFact::Ended { outcome: outcome.clone(), hold: None }];
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.state = JobState::Concluding { hold: None, then: Then::End { outcome } };
+            }
+            self.busy.insert(id);
+            out.push(JudgeEffect::Record { ticket: Ticket::Conclude(id), job: id, facts });
+        }
+    }
+
+    fn enqueue(&mut self, id: JobId, rests_until: Option<Moment>) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.state = JobState::Queued { rests_until };
+        self.queued.entry(job.run).or_default().insert(job.arrival, id);
+        if let Some(until) = rests_until {
+            self.resting.insert(id, until);
+        }
+    }
+
+    fn dequeue(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        if let Some(jobs) = self.queued.get_mut(&job.run) {
+            jobs.remove(&job.arrival);
+            if jobs.is_empty() {
+                self.queued.remove(&job.run);
+            }
+        }
+        self.resting.remove(&id);
+    }
+
+    fn forget(&mut self, id: JobId, outcome: &JobOutcome) {
+        let Some(job) = self.jobs.remove(&id) else { return };
+        match outcome {
+            // Without a verdict it may be submitted again (rule D5).
+            JobOutcome::NoVerdict { .. } => {
+                self.same.remove(&job.same);
+            }
+            JobOutcome::Win { .. }
+            | JobOutcome::NoGain { .. }
+            | JobOutcome::Undecided
+            | JobOutcome::ChangeFailed { .. } => {}
+        }
+    }
+
+    fn job_under(&self, hold: HoldId) -> Option<JobId> {
+        self.busy
+            .iter()
+            .find(|id| matches!(self.jobs.get(id), Some(Job { state: JobState::Held { hold: held, .. }, .. }) if *held == hold))
+            .copied()
+    }
+
+    fn paused(&self, run: RunId) -> bool {
+        self.runs.get(&run).is_none_or(|entry| entry.state != RunState::Running)
+    }
+
+    fn startable(&self, job: &Job) -> bool {
+        matches!(job.state, JobState::Queued { rests_until: None }) && self.turn.is_none() && !self.paused(job.run)
+    }
+
+    fn entry(&self, id: JobId, job: &Job) -> WorkEntry {
+        WorkEntry {
+            job: id,
+            run: job.run,
+            stage: job.stage,
+            arrival: job.arrival,
+            startable: self.startable(job),
+            paused: self.paused(job.run),
+            screened_on: job.screened_on,
+            running_on: match &job.state {
+                JobState::Held { hold, .. } | JobState::Concluding { hold: Some(hold), .. } => Some(*hold),
+                JobState::Recording | JobState::Queued { .. } | JobState::Concluding { hold: None, .. } => None,
+            },
+        }
+    }
+
+    /// Tells the pool all work there is: busy jobs, then the earliest of running runs, then of paused ones.
+    fn tell(&mut self, out: &mut Vec<JudgeEffect>) {
+        self.version += 1;
+        let mut waiting: Vec<(bool, Arrival, JobId)> = self
+            .queued
+            .iter()
+            .flat_map(|(run, jobs)| {
+                let paused = self.paused(*run);
+                jobs.iter().take(limits::WORK_LISTED_MAX).map(move |(arrival, id)| (paused, *arrival, *id))
+            })
+            .collect();
+        waiting.sort_unstable();
+        let total = self.busy.len() + self.queued.values().map(BTreeMap::len).sum::<usize>();
+        let entries: Vec<WorkEntry> = self
+            .busy
+            .iter()
+            .copied()
+            .chain(waiting.into_iter().take(limits::WORK_LISTED_MAX).map(|(_, _, id)| id))
+            .filter_map(|id| self.jobs.get(&id).map(|job| self.entry(id, job)))
+            .collect();
+        let unlisted = u32::try_from(total - entries.len()).unwrap_or(u32::MAX);
+        out.push(JudgeEffect::Tell(JudgeWork { version: self.version, entries, unlisted }));
+    }
+}
+
+impl Job {
+    fn new(submit: Submit, state: JobState) -> Job {
+        Job {
+            run: submit.run,
+            arrival: submit.arrival,
+            champion: submit.champion,
+            candidate: submit.candidate,
+            same: submit.same,
+            stage_worst: submit.stage_worst,
+            stage: StageKind::Screening,
+            screened_on: None,
+            attempt: 0,
+            failures: 0,
+            answered: false,
+            state,
+        }
+    }
+}
+
+const RUN_ENDED: &str = "the run has ended";
+
+fn no_verdict(why: &str) -> JobOutcome {
+    JobOutcome::NoVerdict { why: why.to_owned() }
+}
+
+fn ended(hold: HoldId, outcome: JobOutcome) -> (JudgeFact, Then) {
+    (JudgeFact::Ended { outcome: outcome.clone(), hold: Some(hold) }, Then::End { outcome })
+}

@@ -1,0 +1,137 @@
+//! What the judge queue tells people: each job's standing and place.
+
+use crate::ids::{Arrival, HoldId, JobId, RunId};
+use crate::job::StageKind;
+use crate::time::{Moment, Span};
+use crate::wait::WaitReason;
+
+use super::{Job, JobState, JudgeQueue};
+
+/// A job that is not over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveJob {
+    /// The job.
+    pub job: JobId,
+    /// Its run.
+    pub run: RunId,
+    /// Its place in the order of all askings.
+    pub arrival: Arrival,
+    /// The stage it is in or waits for.
+    pub stage: StageKind,
+    /// How many attempts were begun.
+    pub attempt: u32,
+    /// How many of them infrastructure failed.
+    pub failures: u32,
+    /// What it does.
+    pub standing: Standing,
+}
+
+/// What a live job does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Its acceptance is being made durable.
+    Recording,
+    /// It waits; without a reason of its own, for a device.
+    Waiting {
+        /// The queue's own reason.
+        reason: Option<WaitReason>,
+        /// How many jobs are before it.
+        ahead: u32,
+        /// How long the jobs before it can take at most, all stages and attempts counted.
+        ahead_worst: Span,
+        /// When its rest ends, where it rests.
+        rests_until: Option<Moment>,
+    },
+    /// A stage of it has a device.
+    Holding {
+        /// The hold.
+        hold: HoldId,
+    },
+    /// What follows is being made durable.
+    Concluding,
+}
+
+/// Stages of one job that can come at most: each of both stages as often as infrastructure may fail.
+const STAGES_MOST: u64 = 2 * crate::limits::INFRASTRUCTURE_FAILURES_MAX as u64;
+
+impl JudgeQueue {
+    /// The first `most` live jobs: those with a device, then the others in order.
+    pub fn live(&self, most: usize) -> Vec<LiveJob> {
+        let mut waiting: Vec<(bool, Arrival, JobId)> = self
+            .queued
+            .iter()
+            .flat_map(|(run, jobs)| {
+                let paused = self.paused(*run);
+                jobs.iter().take(most).map(move |(arrival, id)| (paused, *arrival, *id))
+            })
+            .collect();
+        waiting.sort_unstable();
+        let mut ahead = u32::try_from(self.busy.len()).unwrap_or(u32::MAX);
+        let mut ahead_worst = Span::ZERO;
+        let mut live = Vec::new();
+        for id in self.busy.iter().copied().chain(waiting.into_iter().map(|(_, _, id)| id)).take(most) {
+            let Some(job) = self.jobs.get(&id) else { continue };
+            let standing = self.standing(job, ahead, ahead_worst);
+            if let Standing::Waiting { .. } = standing {
+                ahead = ahead.saturating_add(1);
+            }
+            ahead_worst = ahead_worst + Span::millis(job.stage_worst.as_millis().saturating_mul(STAGES_MOST));
+            live.push(LiveJob {
+                job: id,
+                run: job.run,
+                arrival: job.arrival,
+                stage: job.stage,
+                attempt: job.attempt,
+                failures: job.failures,
+                standing,
+            });
+        }
+        live
+    }
+
+    /// How many jobs are not over.
+    pub fn live_count(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// How many jobs are before this one.
+    pub fn ahead(&self, id: JobId) -> u32 {
+        let Some(job) = self.jobs.get(&id) else { return 0 };
+        let earlier: usize = self
+            .queued
+            .iter()
+            .filter(|(run, _)| **run == job.run || !self.paused(**run))
+            .map(|(_, jobs)| match jobs.last_key_value() {
+                // The newest job is the usual one to ask for, and a long queue must not make that dear.
+                Some((last, _)) if *last < job.arrival => jobs.len(),
+                Some((last, _)) if *last == job.arrival => jobs.len() - 1,
+                _ => jobs.range(..job.arrival).count(),
+            })
+            .sum();
+        let busy = self.busy.iter().filter(|other| **other != id).count();
+        u32::try_from(earlier + busy).unwrap_or(u32::MAX)
+    }
+
+    fn standing(&self, job: &Job, ahead: u32, ahead_worst: Span) -> Standing {
+        match &job.state {
+            JobState::Recording => Standing::Recording,
+            JobState::Held { hold, .. } => Standing::Holding { hold: *hold },
+            JobState::Concluding { .. } => Standing::Concluding,
+            JobState::Queued { rests_until } => {
+                let reason = if self.paused(job.run) {
+                    Some(WaitReason::RunPaused { run: job.run })
+                } else if rests_until.is_some() {
+                    Some(WaitReason::Retry { failures: job.failures })
+                } else if ahead > 0 {
+                    match self.turn {
+                        Some(builder) if ahead == 1 => Some(WaitReason::BuildTurn { job: builder }),
+                        _ => Some(WaitReason::Earlier { ahead }),
+                    }
+                } else {
+                    None
+                };
+                Standing::Waiting { reason, ahead, ahead_worst, rests_until: *rests_until }
+            }
+        }
+    }
+}

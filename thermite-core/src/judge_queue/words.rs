@@ -1,0 +1,248 @@
+//! What the judge queue takes and what it wants done.
+
+use crate::hold::HoldEnd;
+use crate::ids::{Arrival, HoldId, JobId, RunId};
+use crate::job::{ChangeStep, JobOutcome, StageKind};
+use crate::pool::JudgeWork;
+use crate::refusal::{GaveUp, InfrastructureFailure};
+use crate::run::RunState;
+use crate::time::Span;
+
+/// How a stage ended, as far as the queue must know.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum StageResult {
+    /// The change is faster.
+    Win,
+    /// It is not faster by the plan.
+    NoGain {
+        /// Whether it is slower for certain.
+        slower: bool,
+    },
+    /// The blocks ran out.
+    Undecided,
+    /// The change itself failed.
+    ChangeFailed {
+        /// Where.
+        step: ChangeStep,
+        /// The sentence to show.
+        why: String,
+    },
+    /// Nobody's fault; the attempt is dropped whole.
+    Infrastructure(InfrastructureFailure),
+}
+
+/// A job as it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Submit {
+    /// The job's id, fresh.
+    pub job: JobId,
+    /// Its run.
+    pub run: RunId,
+    /// Its place in the order of all askings.
+    pub arrival: Arrival,
+    /// The champion it is measured against (rule D5: pinned when submitted).
+    pub champion: String,
+    /// The commit that becomes champion on a win.
+    pub candidate: String,
+    /// What makes two changes the same: candidate tree, champion, kit, contract, kind of device.
+    pub same: String,
+    /// The asker's idempotency key.
+    pub key: Option<String>,
+    /// How long one of its stages can take at most, for certificates.
+    pub stage_worst: Span,
+}
+
+/// What the records must have before anything of it leaves the rig.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum JudgeFact {
+    /// The job was accepted.
+    Submitted,
+    /// A stage claimed a device.
+    StageStarted {
+        /// Which stage.
+        stage: StageKind,
+        /// Which attempt, from 1.
+        attempt: u32,
+        /// Under which hold.
+        hold: HoldId,
+    },
+    /// A screening was won.
+    ScreeningWon {
+        /// Under which hold.
+        hold: HoldId,
+    },
+    /// An attempt ended in an infrastructure failure.
+    AttemptFailed {
+        /// Which stage.
+        stage: StageKind,
+        /// Under which hold.
+        hold: HoldId,
+        /// The cause.
+        why: InfrastructureFailure,
+    },
+    /// The job went back to its place.
+    SentBack,
+    /// The job is over.
+    Ended {
+        /// How.
+        outcome: JobOutcome,
+        /// The hold of the deciding stage, where there is one.
+        hold: Option<HoldId>,
+    },
+    /// The champion changed with it.
+    ChampionMoved {
+        /// The commit that was champion.
+        from: String,
+        /// The commit that is.
+        to: String,
+    },
+}
+
+/// What is waited for from the records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ticket {
+    /// A job's acceptance.
+    Submit(JobId),
+    /// A stage's start under a hold.
+    Start(JobId, HoldId),
+    /// What followed a stage, or an end without one.
+    Conclude(JobId),
+    /// A run's start or change.
+    Run(RunId),
+}
+
+/// What a judge queue takes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum JudgeInput {
+    /// The records have it.
+    Recorded(Ticket),
+    /// The records refuse it; only a submission or a run's start is taken back.
+    NotRecorded(Ticket),
+    /// The pool knows the work up to this version.
+    WorkTaken {
+        /// The version.
+        version: u64,
+    },
+    /// The pool grants a device.
+    Granted {
+        /// The hold.
+        hold: HoldId,
+        /// The stages it may be used for.
+        serves: Vec<(JobId, StageKind)>,
+    },
+    /// A stage has built both sides: the next may build.
+    BuildsDone {
+        /// The stage's hold.
+        hold: HoldId,
+    },
+    /// A stage is over.
+    StageEnded {
+        /// The stage's hold.
+        hold: HoldId,
+        /// How.
+        result: StageResult,
+    },
+    /// A hold is over.
+    HoldEnded {
+        /// The hold.
+        hold: HoldId,
+        /// How.
+        how: HoldEnd,
+    },
+}
+
+/// What a judge queue wants done.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum JudgeEffect {
+    /// Make facts of a job durable, in order, all or none.
+    Record {
+        /// What is waited for.
+        ticket: Ticket,
+        /// The job.
+        job: JobId,
+        /// The facts.
+        facts: Vec<JudgeFact>,
+    },
+    /// Make a run's state durable.
+    RecordRun {
+        /// The run.
+        run: RunId,
+        /// Its state.
+        state: RunState,
+    },
+    /// Tell the pool.
+    Tell(JudgeWork),
+    /// Tell the pool that waiting development runs of a run leave the line.
+    StopWaiters {
+        /// The run.
+        run: RunId,
+        /// Why.
+        why: GaveUp,
+    },
+    /// Take a granted hold.
+    Claim {
+        /// The hold.
+        hold: HoldId,
+    },
+    /// Give a granted hold back unused.
+    ReleaseUnused {
+        /// The hold.
+        hold: HoldId,
+    },
+    /// Start a stage on the device.
+    StartStage {
+        /// The hold.
+        hold: HoldId,
+        /// The job.
+        job: JobId,
+        /// Which stage.
+        stage: StageKind,
+        /// Which attempt.
+        attempt: u32,
+    },
+    /// End the hold of a stage that is over.
+    EndHold {
+        /// The hold.
+        hold: HoldId,
+    },
+    /// Answer everyone who submitted this job: it is durable and nobody passes it.
+    AnswerSubmitted {
+        /// The job.
+        job: JobId,
+        /// How many jobs are before it.
+        ahead: u32,
+    },
+    /// Answer everyone who submitted this job: the records cannot be written.
+    AnswerNotRecorded {
+        /// The job.
+        job: JobId,
+    },
+    /// Answer everyone who asked for a run's state: it is so.
+    AnswerRun {
+        /// The run.
+        run: RunId,
+        /// Its state; none where the records could not be written.
+        state: Option<RunState>,
+    },
+    /// A job is over.
+    JobEnded {
+        /// The job.
+        job: JobId,
+        /// How.
+        outcome: JobOutcome,
+    },
+}
+
+/// How a submission was taken.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Submission {
+    /// As a new job; the answer follows once it is durable.
+    New(Vec<JudgeEffect>),
+    /// It was asked before: that job is the answer (rules A13, D5).
+    Same {
+        /// The job.
+        job: JobId,
+        /// Whether its acceptance has been answered already.
+        answered: bool,
+    },
+}

@@ -1,0 +1,191 @@
+//! What the pool tells people: who holds what, and each waiter's certificate (rules A6, A9).
+
+use crate::ids::{DevRunId, HoldId, JobId, LaneId, MemberId};
+use crate::limits;
+use crate::refusal::GaveUp;
+use crate::wait::{Wait, WaitEnd, WaitReason};
+
+use super::{Discipline, Grant, HeldFor, Member, MemberState, Pool, Waiter};
+
+/// Who has a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HolderView {
+    /// The judge.
+    Judge {
+        /// The job under way, once the judge has told it.
+        job: Option<JobId>,
+    },
+    /// A lane.
+    Lane {
+        /// The lane.
+        lane: LaneId,
+        /// Its development run.
+        dev_run: DevRunId,
+    },
+}
+
+/// A member as the pool knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberView {
+    /// The member.
+    pub member: MemberId,
+    /// Whom it serves.
+    pub discipline: Discipline,
+    /// The hold and its holder, where it is held.
+    pub held: Option<(HoldId, HolderView)>,
+    /// Why it cannot take work, where it cannot.
+    pub gone: Option<String>,
+}
+
+impl Pool {
+    /// All members.
+    pub fn members(&self) -> Vec<MemberView> {
+        self.members
+            .iter()
+            .map(|(id, member)| MemberView {
+                member: *id,
+                discipline: member.discipline,
+                held: self.holder(*id, member),
+                gone: match member.state {
+                    MemberState::Unknown => Some(SWEEPING.to_owned()),
+                    MemberState::Free { .. } | MemberState::Held { .. } | MemberState::Out { .. } => {
+                        member.gone.clone()
+                    }
+                },
+            })
+            .collect()
+    }
+
+    /// All waiters in order, with their certificates.
+    pub fn waits(&self) -> Vec<(LaneId, DevRunId, Wait)> {
+        self.waiters
+            .iter()
+            .enumerate()
+            .map(|(ahead, waiter)| {
+                let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
+                let wait = Wait {
+                    reason: self.lane_reason(waiter, ahead),
+                    place: ahead,
+                    since: waiter.since,
+                    end: WaitEnd::Latest { at: waiter.latest },
+                };
+                (waiter.lane, waiter.dev_run, wait)
+            })
+            .collect()
+    }
+
+    /// Why the judge's earliest startable stage has no device, and when a lane's run that holds one ends at the latest.
+    pub fn judge_reason(&self) -> Option<(WaitReason, WaitEnd)> {
+        if !self.recording {
+            return Some((WaitReason::Records, WaitEnd::Unbounded));
+        }
+        let mut gone = None;
+        for (id, member) in self.judges_members() {
+            match &member.state {
+                MemberState::Held { grant, held_for: HeldFor::Lane { waiter, .. }, .. } => {
+                    let end = match (grant, waiter.limit) {
+                        (Grant::Started { at }, Some(limit)) => WaitEnd::Latest { at: *at + limit + limits::PROOF_MAX },
+                        (Grant::Started { .. }, None) => WaitEnd::Unbounded,
+                        (Grant::Offered { .. } | Grant::Voided | Grant::Claimed, limit) => match limit {
+                            Some(limit) => WaitEnd::Latest { at: waiter.latest + limit + limits::PROOF_MAX },
+                            None => WaitEnd::Unbounded,
+                        },
+                    };
+                    let reason = WaitReason::LaneHolds { member: id, lane: waiter.lane, dev_run: waiter.dev_run };
+                    return Some((reason, end));
+                }
+                MemberState::Held { number, held_for: HeldFor::Judge { .. }, .. } => {
+                    let job = self.job_on(HoldId { member: id, number: *number });
+                    return Some((WaitReason::JudgeHolds { member: id, job }, WaitEnd::Unbounded));
+                }
+                MemberState::Unknown => gone = gone.or(Some(SWEEPING.to_owned())),
+                MemberState::Out { .. } => gone = gone.or_else(|| member.gone.clone()),
+                MemberState::Free { .. } => {}
+            }
+        }
+        gone.map(|why| (WaitReason::NoReadyDevice { why }, WaitEnd::Unbounded))
+    }
+
+    /// Which of the rule's sentences a waiter gives up with: the holder of that moment decides (rule A6).
+    pub(super) fn why_gave_up(&self, waiter: &Waiter) -> GaveUp {
+        let mut by_lane = false;
+        for member in waiter.acceptable.iter().filter_map(|id| self.members.get(id)) {
+            match &member.state {
+                MemberState::Held { held_for: HeldFor::Judge { .. }, .. } => return GaveUp::JudgeKeptDevice,
+                MemberState::Held { held_for: HeldFor::Lane { waiter: holder, .. }, .. } => {
+                    by_lane |= holder.dev_run != waiter.dev_run;
+                }
+                MemberState::Unknown | MemberState::Free { .. } | MemberState::Out { .. } => {}
+            }
+        }
+        if by_lane {
+            return GaveUp::LaneHeldDevice;
+        }
+        let judges_first =
+            |id: &&MemberId| self.members.get(id).is_some_and(|member| member.discipline == Discipline::JudgeFirst);
+        if waiter.acceptable.iter().filter(judges_first).any(|id| self.judge_work_keeps(*id)) {
+            return GaveUp::JudgeKeptDevice;
+        }
+        GaveUp::OutOfService
+    }
+
+    fn lane_reason(&self, waiter: &Waiter, ahead: u32) -> WaitReason {
+        if !self.recording {
+            return WaitReason::Records;
+        }
+        let mut gone = None;
+        let mut kept = None;
+        for id in &waiter.acceptable {
+            let Some(member) = self.members.get(id) else { continue };
+            match &member.state {
+                MemberState::Held { .. } => {
+                    if let Some((_, holder)) = self.holder(*id, member) {
+                        return match holder {
+                            HolderView::Judge { job } => WaitReason::JudgeHolds { member: *id, job },
+                            HolderView::Lane { lane, dev_run } => WaitReason::LaneHolds { member: *id, lane, dev_run },
+                        };
+                    }
+                }
+                MemberState::Unknown => gone = gone.or(Some(SWEEPING.to_owned())),
+                MemberState::Out { .. } => gone = gone.or_else(|| member.gone.clone()),
+                MemberState::Free { .. } => {
+                    if !self.lane_may(waiter, *id, member) {
+                        kept = kept.or_else(|| Some(self.judge_work_reason()));
+                    }
+                }
+            }
+        }
+        match (kept, gone) {
+            (Some(reason), _) => reason,
+            (None, Some(why)) => WaitReason::NoReadyDevice { why },
+            (None, None) => WaitReason::Earlier { ahead },
+        }
+    }
+
+    fn judge_work_reason(&self) -> WaitReason {
+        let listed = u32::try_from(self.work.entries.len()).unwrap_or(u32::MAX);
+        let jobs = listed.saturating_add(self.work.unlisted);
+        match self.work.entries.first() {
+            Some(first) if self.work.unlisted == 0 && self.work.entries.iter().all(|entry| entry.paused) => {
+                WaitReason::PausedRunsJobs { run: first.run }
+            }
+            _ => WaitReason::JudgeHasWork { jobs },
+        }
+    }
+
+    fn holder(&self, id: MemberId, member: &Member) -> Option<(HoldId, HolderView)> {
+        let MemberState::Held { number, held_for, .. } = &member.state else { return None };
+        let hold = HoldId { member: id, number: *number };
+        let view = match held_for {
+            HeldFor::Judge { .. } => HolderView::Judge { job: self.job_on(hold) },
+            HeldFor::Lane { waiter, .. } => HolderView::Lane { lane: waiter.lane, dev_run: waiter.dev_run },
+        };
+        Some((hold, view))
+    }
+
+    fn job_on(&self, hold: HoldId) -> Option<JobId> {
+        self.work.entries.iter().find(|entry| entry.running_on == Some(hold)).map(|entry| entry.job)
+    }
+}
+
+const SWEEPING: &str = "what earlier runs left behind is being looked for";
