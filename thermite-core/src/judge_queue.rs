@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::fold::RigHistory;
 use crate::hold::HoldEnd;
 use crate::ids::{Arrival, HoldId, JobId, MemberId, RunId};
-use crate::job::{ChangeStep, JobOutcome, JobSpec, StageKind};
+use crate::job::{JobOutcome, JobSpec, StageKind};
 use crate::limits;
 use crate::pool::{JudgeWork, WorkEntry};
 use crate::refusal::{GaveUp, InfrastructureFailure, Refusal};
