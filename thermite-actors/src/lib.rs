@@ -7,3 +7,5 @@
 #[cfg(feature = "host")]
 pub mod host;
 pub mod ports;
+pub mod rig;
+pub mod view;

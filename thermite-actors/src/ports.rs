@@ -24,6 +24,8 @@ use thermite_core::time::{Moment, Span};
 pub trait Clock {
     /// The moment it is.
     fn now(&self) -> Moment;
+    /// The wall clock, for people and for what outlives the rig's clock: milliseconds since 1970. Decides nothing.
+    fn wall_ms(&self) -> u64;
 }
 
 /// Where new names and luck come from.
@@ -107,7 +109,7 @@ pub trait Executor {
 #[derive(Clone, Debug, PartialEq)]
 pub struct StageRef {
     /// The job with all that is pinned.
-    pub job: std::rc::Rc<JobSpec>,
+    pub job: std::sync::Arc<JobSpec>,
     /// Which stage.
     pub stage: StageKind,
     /// Which attempt, from 1.

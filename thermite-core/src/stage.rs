@@ -83,3 +83,7 @@ pub enum StepReport {
         why: String,
     },
 }
+
+/// How far a stage is, for people.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StageView {}
