@@ -71,5 +71,9 @@ pub const COMMAND_BYTES_MAX: usize = 128 * 1024;
 pub const KIT_BYTES_MAX: u64 = 256 * 1024;
 /// The largest REST request body, in bytes.
 pub const REST_BODY_BYTES_MAX: usize = 1024 * 1024;
+/// How often the records are tried again while they cannot be written.
+pub const RECORDS_RETRY_EVERY: Span = Span::seconds(1);
+/// Events kept for readers that fall behind; one that missed some is told so.
+pub const EVENTS_KEPT: usize = 4_096;
 /// Jobs that may wait at once; the next is refused.
 pub const JOBS_QUEUED_MAX: usize = 200_000;
