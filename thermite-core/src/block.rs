@@ -26,6 +26,31 @@ pub enum Order {
     Baab,
 }
 
+impl Order {
+    /// The sides of the four timed runs, in run order.
+    pub const fn sides(self) -> [Side; 4] {
+        match self {
+            Order::Abba => [Side::Champion, Side::Change, Side::Change, Side::Champion],
+            Order::Baab => [Side::Change, Side::Champion, Side::Champion, Side::Change],
+        }
+    }
+
+    /// The block's ratio d: the mean ln of the champion's two times less that of the change's two. Positive where the
+    /// change is faster; its speed-up is `exp(d) - 1`. No trimming: the method clips, the same on both sides.
+    ///
+    /// Not finite where a time is 0, which no accepted block has (see [`crate::limits::LEAST_REPORTED_RUN_NS`]).
+    pub fn ratio(self, ns: &[u64; 4]) -> f64 {
+        let ln = ns.map(|ns| libm::log(ns as f64));
+        // Each side's two runs are added in run order, so that swapping labels flips the ratio to the last bit.
+        let outer = (ln[0] + ln[3]) / 2.0;
+        let inner = (ln[1] + ln[2]) / 2.0;
+        match self {
+            Order::Abba => outer - inner,
+            Order::Baab => inner - outer,
+        }
+    }
+}
+
 /// What a block compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
