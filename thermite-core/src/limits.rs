@@ -72,12 +72,10 @@ pub const THROWN_FREE: u32 = 5;
 pub const THROWN_PERCENT_MAX: u32 = 25;
 /// Throws that fall on one label with less than this chance are taken for steered by the change.
 pub const STEERED_CHANCE: f64 = 0.001;
-/// How far two clocks may part within a block, beyond [`CLOCK_SLEW_PPM`]: they are read one after the other, and a
-/// reader may be put aside between two reads (rule A11). A real step or suspend below it moves no timed run.
+/// How far two clocks may part within a block (rule A11): they are read one after the other, and a reader may be put
+/// aside between two reads. Slewing needs no room, since the kernel slews its clocks together; a step or a suspend
+/// this short moves no timed run.
 pub const CLOCK_PART_MAX: Span = Span::millis(100);
-/// How fast a time service may slew the wall clock without a step, in parts per million: twice the kernel's own limit
-/// of 500 (`adjtimex`).
-pub const CLOCK_SLEW_PPM: u64 = 1_000;
 
 /// A device whose noise is over this many plan effects refuses the contract: a confirmation would take about 153 blocks.
 pub const NOISE_REFUSED_PLANS: f64 = 3.0;

@@ -116,6 +116,16 @@ pub enum Decision {
     Decided(Verdict),
 }
 
+impl Decision {
+    /// The verdict, where there is one.
+    pub fn verdict(self) -> Option<Verdict> {
+        match self {
+            Decision::Continue => None,
+            Decision::Decided(verdict) => Some(verdict),
+        }
+    }
+}
+
 /// The running evidence of one stage. A block costs a fixed time, plus the estimate once the evidence suffices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Process {
@@ -257,25 +267,26 @@ impl Process {
     }
 
     /// `max_k sup{x : E_k(x) >= wanted}` for the ratios (`side` = 1) or their mirror image (`side` = -1), where `E_k`
-    /// falls in `x`. It begins with the last block, whose bound is nearly always the best: a bisection is made only
-    /// for the `k` that raise the bound, the others cost one look.
+    /// falls in `x`.
+    ///
+    /// One pass at the bound found so far tells which `k` raise it; of those the last is bisected, and so on until none
+    /// is left. That is nearly always two passes and one bisection.
     fn bound(&self, wanted: f64, side: f64) -> Option<f64> {
-        // Below `least` every ratio counts in full for the evidence, above `most` in full against it.
+        // Below `lowest` every ratio counts in full for the evidence: what is not reached there is reached nowhere.
+        // Above `highest` every ratio counts in full against it.
         let reach = (self.constants.clip + 1.0) * self.constants.scale;
-        let least = self.ratios.iter().fold(f64::INFINITY, |least, ratio| least.min(side * ratio)) - reach;
-        let most = self.ratios.iter().fold(f64::NEG_INFINITY, |most, ratio| most.max(side * ratio)) + reach;
+        let lowest = self.ratios.iter().fold(f64::INFINITY, |lowest, ratio| lowest.min(side * ratio)) - reach;
+        let highest = self.ratios.iter().fold(f64::NEG_INFINITY, |highest, ratio| highest.max(side * ratio)) + reach;
+        let mut tried = vec![false; self.ratios.len()];
         let mut best: Option<f64> = None;
-        for blocks in (1..=self.ratios.len()).rev() {
-            let seen = &self.ratios[..blocks];
-            let enough = |x: f64| evidence(&self.constants, &self.bets, seen, side * x, side) >= wanted;
-            let mut reached = best.unwrap_or(least);
-            if !enough(reached) {
-                continue;
-            }
-            let mut beyond = most;
+        while let Some(at) = self.last_reaching(best.unwrap_or(lowest), wanted, side, &tried) {
+            tried[at] = true;
+            let seen = &self.ratios[..=at];
+            let mut reached = best.unwrap_or(lowest);
+            let mut beyond = highest;
             for _ in 0..BISECTIONS {
                 let middle = reached + (beyond - reached) / 2.0;
-                if enough(middle) {
+                if evidence(&self.constants, &self.bets, seen, side * middle, side) >= wanted {
                     reached = middle;
                 } else {
                     beyond = middle;
@@ -284,6 +295,19 @@ impl Process {
             best = Some(reached);
         }
         best
+    }
+
+    /// The last block not yet tried after which the evidence at `x` suffices.
+    fn last_reaching(&self, x: f64, wanted: f64, side: f64, tried: &[bool]) -> Option<usize> {
+        let mut logs = [0.0; 4];
+        let mut last = None;
+        for (at, ratio) in self.ratios.iter().enumerate() {
+            add_bets(&mut logs, &self.bets, side * self.constants.standardise(*ratio, side * x));
+            if !tried[at] && ln_mean_exp(&logs) >= wanted {
+                last = Some(at);
+            }
+        }
+        last
     }
 }
 
