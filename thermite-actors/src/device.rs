@@ -90,7 +90,7 @@ impl DeviceActor {
                         );
                     }));
                 }
-                DeviceEffect::StartDevRun { number } => self.start(number, ctx),
+                DeviceEffect::StartDevRun { number } => self.launch(number, ctx),
                 DeviceEffect::StageOpen { number } => self.judge.do_send(StageOpened { hold: self.hold(number) }),
                 DeviceEffect::StopProcesses { number, gently } => {
                     let stop = self.executor.stop(self.hold(number), gently).into_actor(self);
@@ -120,7 +120,7 @@ impl DeviceActor {
         self.alarm.set(ctx, self.clock.now(), deadline, Self::ring);
     }
 
-    fn start(&mut self, number: u64, ctx: &mut Context<Self>) {
+    fn launch(&mut self, number: u64, ctx: &mut Context<Self>) {
         let Some(spec) = self.specs.remove(&number) else {
             let why = "nothing was given to start".to_owned();
             self.take(DeviceInput::StartFailed { number, why }, ctx);
@@ -195,7 +195,10 @@ impl Handler<RunStep> for DeviceActor {
                     }
                 })
             }
-            step @ (StageStep::Prepare | StageStep::Build { .. } | StageStep::Check { .. } | StageStep::Block { .. }) => {
+            step @ (StageStep::Prepare
+            | StageStep::Build { .. }
+            | StageStep::Check { .. }
+            | StageStep::Block { .. }) => {
                 let stage = StageRef { job: msg.job, stage: msg.stage, attempt: msg.attempt };
                 self.executor.step(msg.hold, stage, step)
             }

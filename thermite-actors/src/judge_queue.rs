@@ -25,11 +25,12 @@ use thermite_core::record::{MeasuredOn, Screened, VerdictRecord};
 use thermite_core::refusal::InfrastructureFailure;
 use thermite_core::run::{RunSpec, RunState};
 use thermite_core::stage::{Directive, Stage, StageEnd, StagePlan, StageStep, StageView, StepReport};
+use thermite_core::time::Moment;
 use thermite_core::verdict::Verdict;
 
 use crate::alarm::Alarm;
 use crate::events::Events;
-use crate::member::{LookAtMember, MemberDoors, RunStep, ToMember};
+use crate::member::{MemberDoors, RunStep, ToMember};
 use crate::outbox::{Append, Outbox};
 use crate::pool::{PoolActor, ToPool};
 use crate::ports::{Batch, Clock, DeviceFacts, Ids, Workspaces};
@@ -103,7 +104,8 @@ pub(crate) struct JudgeLook {
     pub(crate) live: Vec<LiveJob>,
     pub(crate) live_count: usize,
     pub(crate) stages: BTreeMap<HoldId, StageView>,
-    pub(crate) runs: BTreeMap<RunId, (RunState, String)>,
+    /// Since when each of the live ones is asked for, on this rig's clock.
+    pub(crate) since: BTreeMap<JobId, Moment>,
 }
 
 /// A stage that a device was claimed for.
@@ -117,6 +119,9 @@ struct Claimed {
     asked: bool,
     builds_done: bool,
 }
+
+/// Who waits for a submission's answer, and whether the job was there before.
+type Submitter = (bool, oneshot::Sender<Result<Submitted, No>>);
 
 /// What a stage left to be made durable with what follows from it.
 struct Closed {
@@ -132,10 +137,11 @@ pub(crate) struct JudgeQueueActor {
     runs: BTreeMap<RunId, RunSpec>,
     starting: BTreeMap<RunId, Option<String>>,
     screened: BTreeMap<JobId, String>,
+    since: BTreeMap<JobId, Moment>,
     noise: BTreeMap<NoiseKey, Noise>,
     claimed: BTreeMap<HoldId, Claimed>,
     closed: BTreeMap<HoldId, Closed>,
-    submitters: BTreeMap<JobId, Vec<(bool, oneshot::Sender<Result<Submitted, No>>)>>,
+    submitters: BTreeMap<JobId, Vec<Submitter>>,
     run_askers: BTreeMap<RunId, Vec<oneshot::Sender<Result<RunState, No>>>>,
     members: BTreeMap<MemberId, (MemberDoors, DeviceFacts)>,
     clock: Rc<dyn Clock>,
@@ -175,6 +181,7 @@ impl JudgeQueueActor {
             screened: open
                 .filter_map(|(id, job)| job.screened.as_ref().map(|screened| (*id, screened.1.clone())))
                 .collect(),
+            since: history.jobs.iter().filter(|(_, job)| job.end.is_none()).map(|(id, _)| (*id, clock.now())).collect(),
             noise: history.noise.clone(),
             claimed: BTreeMap::new(),
             closed: BTreeMap::new(),
@@ -241,6 +248,7 @@ impl JudgeQueueActor {
                     info!(%job, ?outcome, "verdict");
                     self.specs.remove(&job);
                     self.screened.remove(&job);
+                    self.since.remove(&job);
                     ctx.spawn(self.workspaces.forget(job).into_actor(self));
                 }
             }
@@ -303,10 +311,10 @@ impl JudgeQueueActor {
         let hash = record.as_ref().map(VerdictRecord::hash);
         batch.entries.extend(noise.map(|noise| LogEntry::NoiseMeasured { noise }));
         batch.entries.extend(match fact {
-            JudgeFact::Submitted => self.specs.get(&job).map(|spec| LogEntry::JobSubmitted {
-                spec: spec.clone(),
-                key: self.job_keys.remove(&job),
-            }),
+            JudgeFact::Submitted => self
+                .specs
+                .get(&job)
+                .map(|spec| LogEntry::JobSubmitted { spec: spec.clone(), key: self.job_keys.remove(&job) }),
             JudgeFact::StageStarted { stage, attempt, hold } => {
                 Some(LogEntry::StageStarted { job, stage, attempt, hold })
             }
@@ -443,6 +451,7 @@ impl Handler<SubmitPinned> for JudgeQueueActor {
             Ok(Submission::New(effects)) => {
                 let job = spec.job;
                 self.specs.insert(job, Arc::new(spec));
+                self.since.insert(job, self.clock.now());
                 self.job_keys.extend(key.map(|key| (job, key)));
                 (job, false, effects)
             }
@@ -473,20 +482,15 @@ impl Handler<LookAtJudge> for JudgeQueueActor {
     type Result = JudgeLook;
 
     fn handle(&mut self, msg: LookAtJudge, _: &mut Self::Context) -> JudgeLook {
+        let live = self.queue.live(msg.most);
         JudgeLook {
-            live: self.queue.live(msg.most),
+            since: live.iter().filter_map(|job| Some((job.job, *self.since.get(&job.job)?))).collect(),
+            live,
             live_count: self.queue.live_count(),
             stages: self
                 .claimed
                 .iter()
                 .filter_map(|(hold, claimed)| Some((*hold, claimed.steps.as_ref()?.view())))
-                .collect(),
-            runs: self
-                .runs
-                .keys()
-                .filter_map(|run| {
-                    Some((*run, (self.queue.run_state(*run)?, self.queue.champion(*run)?.to_owned())))
-                })
                 .collect(),
         }
     }

@@ -123,7 +123,7 @@ impl LaneActor {
                 LaneEffect::ReleaseUnused { hold } => {
                     self.pool.do_send(ToPool(PoolInput::ReleaseUnused { by: Holder::Lane(self.id), hold }));
                 }
-                LaneEffect::Start { hold, limit } => self.start(hold, limit),
+                LaneEffect::Start { hold, limit } => self.start_on(hold, limit),
                 LaneEffect::StopHold { hold, cause } => {
                     if let Some(doors) = self.members.get(&hold.member) {
                         let input = thermite_core::device::DeviceInput::Stop { number: hold.number, cause };
@@ -166,7 +166,8 @@ impl LaneActor {
     }
 
     fn join_line(&self) {
-        let (Some(UnderWay { spec, arrival, .. }), LaneState::Waiting { ask, .. }) = (&self.under_way, self.lane.state())
+        let (Some(UnderWay { spec, arrival, .. }), LaneState::Waiting { ask, .. }) =
+            (&self.under_way, self.lane.state())
         else {
             return;
         };
@@ -179,7 +180,7 @@ impl LaneActor {
         });
     }
 
-    fn start(&self, hold: HoldId, limit: Option<thermite_core::time::Span>) {
+    fn start_on(&self, hold: HoldId, limit: Option<thermite_core::time::Span>) {
         if let (Some(under_way), Some(doors)) = (&self.under_way, self.members.get(&hold.member)) {
             doors.start.do_send(StartDevRun { hold, spec: under_way.spec.clone(), limit });
         }

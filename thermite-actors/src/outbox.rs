@@ -34,18 +34,7 @@ pub(crate) struct Append {
 /// Reads the history.
 #[derive(Message)]
 #[rtype(result = "T")]
-pub(crate) struct Recall<T: Send + 'static>(pub(crate) fn(&RigHistory, &Asked) -> T, pub(crate) Asked);
-
-/// What a reader of the history asks about.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Asked {
-    /// An id.
-    pub(crate) id: Option<uuid::Uuid>,
-    /// Another id: the last one seen.
-    pub(crate) after: Option<uuid::Uuid>,
-    /// How many.
-    pub(crate) most: usize,
-}
+pub(crate) struct Recall<T: Send + 'static>(pub(crate) Box<dyn FnOnce(&RigHistory) -> T + Send>);
 
 /// Why the records cannot be written, where they cannot.
 #[derive(Message)]
@@ -70,7 +59,12 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    pub(crate) fn new(records: Rc<dyn Records>, history: RigHistory, events: Rc<Events>, pool: Addr<PoolActor>) -> Outbox {
+    pub(crate) fn new(
+        records: Rc<dyn Records>,
+        history: RigHistory,
+        events: Rc<Events>,
+        pool: Addr<PoolActor>,
+    ) -> Outbox {
         Outbox { records, history, events, pool, waiting: VecDeque::new(), under_way: false, fault: None }
     }
 
@@ -161,7 +155,7 @@ impl<T: Send + 'static> Handler<Recall<T>> for Outbox {
     type Result = MessageResult<Recall<T>>;
 
     fn handle(&mut self, msg: Recall<T>, _: &mut Self::Context) -> Self::Result {
-        MessageResult((msg.0)(&self.history, &msg.1))
+        MessageResult((msg.0)(&self.history))
     }
 }
 

@@ -8,9 +8,9 @@ use tracing::{debug, error};
 
 use thermite_core::device::DeviceInput;
 use thermite_core::ids::{Arrival, DevRunId, Holder, LaneId, MemberId, RunId};
-use thermite_core::lane::LaneInput;
 use thermite_core::judge_queue::JudgeInput;
-use thermite_core::pool::{MemberView, Pool, PoolEffect, PoolInput};
+use thermite_core::lane::LaneInput;
+use thermite_core::pool::{Pool, PoolEffect, PoolInput};
 use thermite_core::time::Span;
 use thermite_core::wait::{Wait, WaitEnd, WaitReason};
 
@@ -44,7 +44,6 @@ pub(crate) struct LookAtPool;
 /// What the pool knows.
 #[derive(MessageResponse)]
 pub(crate) struct PoolLook {
-    pub(crate) members: Vec<MemberView>,
     pub(crate) waits: Vec<(LaneId, DevRunId, Wait)>,
     pub(crate) judge: Option<(WaitReason, WaitEnd)>,
 }
@@ -87,7 +86,9 @@ impl PoolActor {
                 PoolEffect::HoldEnded { to: Holder::Lane(lane), hold, how } => {
                     self.lane(lane, LaneInput::HoldEnded { hold, how });
                 }
-                PoolEffect::HoldEnded { to: Holder::Judge, hold, how } => self.judge(JudgeInput::HoldEnded { hold, how }),
+                PoolEffect::HoldEnded { to: Holder::Judge, hold, how } => {
+                    self.judge(JudgeInput::HoldEnded { hold, how })
+                }
                 PoolEffect::WorkTaken { version } => self.judge(JudgeInput::WorkTaken { version }),
                 PoolEffect::Void { hold } => self.member(hold.member, DeviceInput::Void { number: hold.number }),
                 PoolEffect::Stop { hold, cause } => {
@@ -145,6 +146,6 @@ impl Handler<LookAtPool> for PoolActor {
     type Result = PoolLook;
 
     fn handle(&mut self, _: LookAtPool, _: &mut Self::Context) -> PoolLook {
-        PoolLook { members: self.pool.members(), waits: self.pool.waits(), judge: self.pool.judge_reason() }
+        PoolLook { waits: self.pool.waits(), judge: self.pool.judge_reason() }
     }
 }

@@ -131,7 +131,8 @@ impl JudgeQueue {
         stage_worst: impl Fn(&JobSpec) -> Span,
     ) {
         for (id, run) in &history.runs {
-            self.runs.insert(*id, Run { state: run.state, champion: run.champion.clone(), pending: None, recorded: true });
+            self.runs
+                .insert(*id, Run { state: run.state, champion: run.champion.clone(), pending: None, recorded: true });
         }
         for (id, known) in &history.jobs {
             let pinned = &known.spec.pinned;
