@@ -1,1 +1,4 @@
 //! This machine as the ports: real processes, real files, real git.
+
+mod driver;
+mod launch;
