@@ -1,1 +1,3 @@
 //! This machine as the ports: real processes, real files, real git.
+
+mod kit;
