@@ -1,3 +1,4 @@
 //! This machine as the ports: real processes, real files, real git.
 
+mod cpu;
 mod kit;

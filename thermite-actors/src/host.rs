@@ -1,5 +1,8 @@
 //! This machine as the ports: launching and containment, capture, the CPU driver, git workspaces.
 
+pub mod clock;
+pub mod cpu;
+pub mod ids;
 pub mod kit;
 pub mod launch;
 
