@@ -2,9 +2,11 @@
 
 pub mod clock;
 pub mod cpu;
+pub mod git;
 pub mod ids;
 pub mod kit;
 pub mod launch;
+pub mod workspaces;
 
 /// Bytes in hexadecimal, as hashes are shown.
 fn hex(bytes: &[u8]) -> String {
