@@ -287,7 +287,8 @@ fn nothing_of_a_lanes_runs_while_its_change_is_taken() {
     assert_eq!(ran, Vec::<std::ffi::OsString>::new(), "what ran with the rig's rights");
     assert_eq!(std::fs::read(laid.join("a.txt")).unwrap(), b"$Id$ 2\n", "byte for byte, no attribute at work");
     // The filter is a real one: git itself, asked in the lane's tree, runs it.
-    git(&lane.tree, &["-c", "core.fsmonitor=false", "-c", "filter.evil.process=", "add", "a.txt"]);
+    git(&lane.tree, &["config", "--unset", "filter.evil.process"]);
+    git(&lane.tree, &["-c", "core.fsmonitor=false", "add", "a.txt"]);
     assert!(marks.join("clean").exists());
 }
 
@@ -407,9 +408,8 @@ impl Lane {
     }
 
     fn laid_out(&self, captured: &Captured) -> PathBuf {
-        let repository = self.rig.repository(&self.repo.path()).unwrap();
         let folder = self.repo.folder.path().join("laid");
-        self.rig.lay_out(&repository, &captured.commit, &folder).unwrap();
+        self.rig.lay_out(&captured.commit, &folder).unwrap();
         folder
     }
 }

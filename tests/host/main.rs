@@ -4,3 +4,4 @@ mod cpu;
 mod git;
 mod kit;
 mod repo;
+mod workspaces;

@@ -177,7 +177,7 @@ impl Git {
 
     /// The store for repositories that name objects as this one does, made where there is none.
     fn store(&self, repository: &Repository) -> Result<PathBuf, GitFault> {
-        let store = self.folder.join(format!("{}.git", repository.object_format));
+        let store = self.store_of(&repository.object_format);
         if store.join("info/attributes").exists() {
             return Ok(store);
         }
@@ -194,6 +194,10 @@ impl Git {
             .and_then(|()| std::fs::write(store.join("info/attributes"), ATTRIBUTES))
             .map_err(|error| GitFault::Unexpected(format!("{} cannot be written: {error}", store.display())))?;
         Ok(store)
+    }
+
+    fn store_of(&self, object_format: &str) -> PathBuf {
+        self.folder.join(format!("{object_format}.git"))
     }
 
     /// Brings a commit's whole tree into the store, without its history.
@@ -323,8 +327,9 @@ impl Git {
     ///
     /// # Errors
     /// Where the folder cannot be made, or git fails.
-    pub fn lay_out(&self, repository: &Repository, commit: &str, folder: &Path) -> Result<(), GitFault> {
-        let store = self.store(repository)?;
+    pub fn lay_out(&self, commit: &str, folder: &Path) -> Result<(), GitFault> {
+        // The name's length tells the store, so that the user's repository need not be there any more.
+        let store = self.store_of(if commit.len() == 64 { "sha256" } else { "sha1" });
         let wrong = |error: io::Error| GitFault::Unexpected(format!("{} cannot be made: {error}", folder.display()));
         std::fs::create_dir_all(folder).map_err(wrong)?;
         let scratch = self.scratch()?;

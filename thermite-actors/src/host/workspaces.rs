@@ -126,8 +126,8 @@ impl HostWorkspaces {
     ///
     /// # Errors
     /// A sentence, where git or the disk fails: infrastructure.
-    pub fn lay_out(&self, job: &JobSpec, repo: &Path, stage: StageKind, attempt: u32) -> Result<(), String> {
-        self.shared.lay_out(job, repo, stage, attempt)
+    pub fn lay_out(&self, job: &JobSpec, stage: StageKind, attempt: u32) -> Result<(), String> {
+        self.shared.lay_out(job, stage, attempt)
     }
 
     /// Where an attempt's copy of one side is.
@@ -358,7 +358,7 @@ impl Shared {
         self.work.join(job.to_string()).join(format!("{stage}-{attempt}"))
     }
 
-    fn lay_out(&self, job: &JobSpec, repo: &Path, stage: StageKind, attempt: u32) -> Result<(), String> {
+    fn lay_out(&self, job: &JobSpec, stage: StageKind, attempt: u32) -> Result<(), String> {
         let folder = self.attempt(job.job, stage, attempt);
         // What an attempt of that number left that never came to its end.
         match std::fs::remove_dir_all(&folder) {
@@ -366,10 +366,9 @@ impl Shared {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(format!("{} cannot be emptied: {error}", folder.display())),
         }
-        let repository = self.git.repository(repo).map_err(|fault| fault.to_string())?;
         for (side, commit) in [("champion", &job.pinned.champion), ("change", &job.pinned.candidate)] {
             let tree = folder.join(side);
-            self.git.lay_out(&repository, commit, &tree).map_err(|fault| fault.to_string())?;
+            self.git.lay_out(commit, &tree).map_err(|fault| fault.to_string())?;
             if let Identity::Dedicated { uid, gid } = self.accounts.judge() {
                 give_tree(&tree, uid, gid).map_err(|error| format!("{} cannot be given: {error}", tree.display()))?;
             }
