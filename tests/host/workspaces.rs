@@ -397,8 +397,6 @@ impl Bench {
         write(&lane.join("src/a.c"), "faster\n");
         commit(&lane, "faster");
         let pinned = self.pin(&run, "lane-1").await.unwrap();
-        let job =
-            JobSpec { job: JobId(uuid::Uuid::now_v7()), run: RunId(uuid::Uuid::now_v7()), arrival: Arrival(1), pinned };
-        (job, run)
+        JobSpec { job: JobId(uuid::Uuid::now_v7()), run: RunId(uuid::Uuid::now_v7()), arrival: Arrival(1), pinned }
     }
 }

@@ -178,9 +178,9 @@ fn read_kit(source: Source<'_>, table: &DeTable<'_>) -> Result<Kit, KitFault> {
     fields.only(&KIT_KEYS, "a kit")?;
     let contract = match fields.get("contract") {
         None => Contract::default(),
-        Some(value) => match value.get_ref() {
-            DeValue::Table(table) => read_contract(source, table)?,
-            _ => return Err(source.wrong("contract", value, "a table, [contract]")),
+        Some(value) => match value.get_ref().as_table() {
+            Some(table) => read_contract(source, table)?,
+            None => return Err(source.wrong("contract", value, "a table, [contract]")),
         },
     };
     Ok(Kit {

@@ -247,7 +247,12 @@ impl<'a> View<'a> {
                 Found::File { blob, executable }
             }
             // A folder in a file's place, a pipe, a socket, a device: nothing that git carries.
-            _ => return Ok(Found::Missing),
+            FileType::Directory
+            | FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => return Ok(Found::Missing),
         };
         *blobs += 1;
         Ok(found)
