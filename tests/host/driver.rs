@@ -53,6 +53,14 @@ pub(crate) fn unique(what: &str) -> String {
     format!("{what}-{}-{:x}-{n}", std::process::id(), now.tv_sec * 1_000_000_000 + now.tv_nsec)
 }
 
+/// Where the tests' folders are: not under `/tmp`, which every run has one of its own of, where there is such a place
+/// that all can enter.
+fn base() -> PathBuf {
+    let own = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let open = |place: &Path| fs::metadata(place).is_ok_and(|about| about.permissions().mode() & 0o1 != 0);
+    if own.ancestors().all(open) { own.to_owned() } else { std::env::temp_dir() }
+}
+
 /// Folders for one test, with what its rig and its runs need.
 pub(crate) struct Place {
     pub(crate) who: Who,
@@ -61,10 +69,10 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new(who: Who) -> Place {
-        let root = tempfile::Builder::new().prefix("thermite-host-").tempdir().unwrap();
+        let root = tempfile::Builder::new().prefix("thermite-host-").tempdir_in(base()).unwrap();
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let place = Place { who, root };
-        for folder in ["state", "data", "work", "out"] {
+        for folder in ["state", "data", "work", "out", "open"] {
             let path = place.path(folder);
             fs::create_dir(&path).unwrap();
             if is_root() && who == Who::Ordinary {
@@ -75,6 +83,7 @@ impl Place {
             std::os::unix::fs::chown(place.path("work"), Some(RUNS_UID), Some(RUNS_UID)).unwrap();
         }
         fs::write(place.path("data/secret"), "not for runs").unwrap();
+        fs::set_permissions(place.path("open"), fs::Permissions::from_mode(0o777)).unwrap();
         place
     }
 
@@ -100,7 +109,11 @@ impl Place {
             ],
             workspace: self.path("work"),
             workspace_at: "/run/thermite/work".into(),
-            read_only: vec![(cases(), "/run/cases".into()), (escape_bin().into(), "/run/escape-bin".into())],
+            read_only: vec![
+                (cases(), "/run/cases".into()),
+                (escape_bin().into(), "/run/escape-bin".into()),
+                (rig_program(), "/run/host-rig".into()),
+            ],
             hidden: vec![self.path("data")],
             nodes: Vec::new(),
             identity,
@@ -111,6 +124,11 @@ impl Place {
 
     /// The kept output of a run.
     pub(crate) fn output(&self, spec: &LaunchSpec) -> String {
+        self.output_now(spec)
+    }
+
+    /// What is kept so far of a run that may be under way.
+    pub(crate) fn output_now(&self, spec: &LaunchSpec) -> String {
         // Read by the public way: the file's name is the development run's there, so it is linked to one.
         let dev_run = thermite_core::ids::DevRunId(uuid::Uuid::now_v7());
         let outputs = thermite_actors::host::launch::CaptureDir::open(self.path("read")).unwrap();
@@ -137,7 +155,7 @@ pub(crate) fn cases() -> PathBuf {
 fn shared_folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let folder = std::env::temp_dir().join(unique("thermite-host-shared"));
+        let folder = base().join(unique("thermite-host-shared"));
         fs::create_dir(&folder).unwrap();
         fs::create_dir(folder.join("bin")).unwrap();
         fs::copy(env!("CARGO_BIN_EXE_host-rig"), folder.join("host-rig")).unwrap();
@@ -169,6 +187,11 @@ fn remove_at_exit(folder: &Path) {
 pub(crate) fn escape_bin() -> &'static str {
     static BIN: OnceLock<String> = OnceLock::new();
     BIN.get_or_init(|| shared_folder().join("bin").to_str().unwrap().to_owned())
+}
+
+/// The rig's program, where every user can execute it.
+pub(crate) fn rig_program() -> PathBuf {
+    shared_folder().join("host-rig")
 }
 
 /// A rig process under the test's control; ended with it.
@@ -294,7 +317,7 @@ pub(crate) fn of(spec: &LaunchSpec) -> Value {
 
 /// The rig's program as `who`.
 pub(crate) fn command(who: Who) -> Command {
-    let mut command = Command::new(shared_folder().join("host-rig"));
+    let mut command = Command::new(rig_program());
     if who == Who::Ordinary && is_root() {
         command.uid(ORDINARY).gid(ORDINARY);
     }

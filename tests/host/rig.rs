@@ -3,6 +3,8 @@
 //! A request is a JSON object `{"id": n, "do": "...", ...}`; its answer is `{"id": n, "ok": ...}` or
 //! `{"id": n, "fault": "..."}`. Requests run side by side.
 
+mod hostile;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -18,6 +20,18 @@ use thermite_core::dev_run::Exit;
 fn main() -> ExitCode {
     if let Some(code) = launch::entry() {
         return code;
+    }
+    let arguments: Vec<String> = std::env::args().collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[1..] {
+        ["hostile", secret, open, rig] => {
+            hostile::attempt_all(secret.as_ref(), open.as_ref(), rig.parse().expect("a pid"));
+            return ExitCode::SUCCESS;
+        }
+        ["forks", most] => {
+            hostile::fork_until_refused(most.parse().expect("a number"));
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime with IO and time can be made");

@@ -90,6 +90,14 @@ async fn what_a_run_names_and_is_not_there_is_refused_by_name() {
 
         assert_eq!(refusal.to_string(), expected);
     }
+    let inside = HostWorkspaces::open(&lane.join("data"), Accounts::rigs_user(), String::new()).unwrap();
+    assert_eq!(
+        inside.open(plain.clone()).await.unwrap_err().to_string(),
+        format!(
+            "lane 1's worktree is {}; it must be apart from the rig's data folder, which no lane may see",
+            lane.display()
+        )
+    );
     let wrong = bench.workspaces.open(RunRequest { kit: "gpu.toml".into(), ..plain }).await.unwrap_err();
     assert_eq!(wrong, Refusal::WrongTarget { kit: "k".into(), wants: Target::CudaGpu, has: Target::Cpu });
     assert_eq!(wrong.to_string(), "kit k measures on cuda-gpu; this rig has cpu");
@@ -241,7 +249,7 @@ async fn a_candidate_can_be_the_next_champion() {
 async fn both_sides_are_laid_out_for_each_attempt_and_forgotten_with_the_job() {
     let bench = Bench::new();
     let job = bench.job().await;
-    let at = |attempt, side| bench.workspaces.side(job.job, StageKind::Screening, attempt, side);
+    let at = |attempt, side| bench.workspaces.side(job.job, StageKind::Screening, attempt, side).unwrap();
 
     for attempt in [1, 2] {
         bench.workspaces.lay_out(&job, StageKind::Screening, attempt).unwrap();
@@ -254,8 +262,12 @@ async fn both_sides_are_laid_out_for_each_attempt_and_forgotten_with_the_job() {
     assert_eq!(std::fs::read_to_string(at(2, Side::Change).join("kit.toml")).unwrap(), KIT);
     assert!(!at(1, Side::Change).join("left-over").exists(), "an attempt starts afresh");
     assert!(!at(1, Side::Change).join(".git").exists());
+    let names = [at(1, Side::Champion), at(1, Side::Change)].map(|path| path.file_name().unwrap().to_owned());
+    assert!(names.iter().all(|name| name.len() == 16), "a folder's name tells no side: {names:?}");
+    let attempts = at(1, Side::Champion).parent().unwrap().parent().unwrap().to_owned();
     bench.workspaces.forget(job.job).await;
-    assert!(!at(1, Side::Champion).exists() && !at(2, Side::Change).exists());
+    assert!(!attempts.exists());
+    assert_eq!(bench.workspaces.side(job.job, StageKind::Screening, 1, Side::Champion), None);
     bench.workspaces.forget(job.job).await;
 }
 
@@ -272,7 +284,7 @@ async fn the_judges_copies_belong_to_the_judges_account() {
 
     workspaces.lay_out(&job, StageKind::Confirmation, 1).unwrap();
 
-    let side = workspaces.side(job.job, StageKind::Confirmation, 1, Side::Change);
+    let side = workspaces.side(job.job, StageKind::Confirmation, 1, Side::Change).unwrap();
     for path in ["", "src", "src/a.c"] {
         let about = std::fs::symlink_metadata(side.join(path)).unwrap();
         assert_eq!((about.uid(), about.gid()), (70_900, 70_900), "{path}");

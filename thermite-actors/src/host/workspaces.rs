@@ -1,7 +1,8 @@
 //! Repositories, lanes' worktrees, changes and the judge's own copies of them, as the port [`Workspaces`].
 //!
-//! Data folder: `git/` (the rig's stores), `work/JOB/STAGE-ATTEMPT/{champion,change}` (the judge's copies), `trees`
-//! (the lanes' worktrees of every run, one a line, so that a development run can be kept from seeing the others').
+//! Data folder: `git/` (the rig's stores), `work/JOB/STAGE-ATTEMPT/` (the judge's copies; which is whose stands in the
+//! file `sides` there, since a measured program can see its folder's name), `trees` (the lanes' worktrees of every run,
+//! one a line, so that a development run can be kept from seeing the others').
 
 use std::collections::BTreeSet;
 use std::io;
@@ -23,7 +24,7 @@ use thermite_core::run::RunSpec;
 use super::git::command::GitFault;
 use super::git::{Git, Repository, Worktree};
 use super::kit::{self, Editable};
-use super::launch::Identity;
+use super::launch::{Identity, hand_over};
 use crate::ports::{RunRequest, Workspaces};
 
 /// How many paths a refusal lists.
@@ -94,8 +95,8 @@ impl HostWorkspaces {
     /// # Errors
     /// Where the data folder cannot be read or written.
     pub fn open(data: &Path, accounts: Accounts, path: String) -> io::Result<HostWorkspaces> {
-        let work = data.join("work");
-        std::fs::create_dir_all(&work)?;
+        std::fs::create_dir_all(data.join("work"))?;
+        let work = data.canonicalize()?.join("work");
         let trees_file = data.join("trees");
         let trees = match std::fs::read_to_string(&trees_file) {
             Ok(text) => text.lines().map(PathBuf::from).collect(),
@@ -130,12 +131,16 @@ impl HostWorkspaces {
         self.shared.lay_out(job, stage, attempt)
     }
 
-    /// Where an attempt's copy of one side is.
-    pub fn side(&self, job: JobId, stage: StageKind, attempt: u32, side: Side) -> PathBuf {
-        self.shared.attempt(job, stage, attempt).join(match side {
-            Side::Champion => "champion",
-            Side::Change => "change",
-        })
+    /// Where an attempt's copy of one side is; none where it was not laid out.
+    pub fn side(&self, job: JobId, stage: StageKind, attempt: u32, side: Side) -> Option<PathBuf> {
+        let attempt = self.shared.attempt(job, stage, attempt);
+        let sides = std::fs::read_to_string(attempt.join("sides")).ok()?;
+        let mut names = sides.lines();
+        let name = match side {
+            Side::Champion => names.next(),
+            Side::Change => names.nth(1),
+        };
+        Some(attempt.join(name?))
     }
 
     /// Takes what a job's attempts laid out off the disk, on the calling thread.
@@ -261,6 +266,13 @@ impl Shared {
                     });
                 }
             }
+            if self.work.starts_with(&found.path) {
+                return Err(Refusal::Impossible {
+                    thing: format!("lane {number}'s worktree"),
+                    value: found.path.display().to_string(),
+                    expected: "apart from the rig's data folder, which no lane may see".to_owned(),
+                });
+            }
             if found.path.to_str().is_none_or(|path| path.contains('\n')) {
                 return Err(Refusal::Impossible {
                     thing: format!("lane {number}'s worktree"),
@@ -366,34 +378,21 @@ impl Shared {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(format!("{} cannot be emptied: {error}", folder.display())),
         }
-        for (side, commit) in [("champion", &job.pinned.champion), ("change", &job.pinned.candidate)] {
-            let tree = folder.join(side);
+        let mut sides = String::new();
+        for commit in [&job.pinned.champion, &job.pinned.candidate] {
+            let name = format!("{:016x}", getrandom::u64().map_err(|error| error.to_string())?);
+            let tree = folder.join(&name);
             self.git.lay_out(commit, &tree).map_err(|fault| fault.to_string())?;
             if let Identity::Dedicated { uid, gid } = self.accounts.judge() {
-                give_tree(&tree, uid, gid).map_err(|error| format!("{} cannot be given: {error}", tree.display()))?;
+                hand_over(&tree, uid, gid).map_err(|fault| fault.to_string())?;
             }
+            sides.push_str(&name);
+            sides.push('\n');
         }
-        Ok(())
+        // Written last: sides that are there are whole.
+        let file = folder.join("sides");
+        std::fs::write(&file, sides).map_err(|error| format!("{} cannot be written: {error}", file.display()))
     }
-}
-
-/// Gives a tree to an account, every file and folder in it, following no symbolic link.
-///
-/// Nobody else may be writing there: a folder swapped for a link in between would be followed.
-///
-/// # Errors
-/// Names the first path that cannot be given.
-pub fn give_tree(folder: &Path, uid: u32, gid: u32) -> io::Result<()> {
-    std::os::unix::fs::lchown(folder, Some(uid), Some(gid))?;
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            give_tree(&entry.path(), uid, gid)?;
-        } else {
-            std::os::unix::fs::lchown(entry.path(), Some(uid), Some(gid))?;
-        }
-    }
-    Ok(())
 }
 
 /// A kit's path as git names it: relative, inside the repository.
