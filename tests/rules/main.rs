@@ -2,6 +2,7 @@
 
 mod block;
 mod noise;
+mod limits;
 mod readiness;
 mod record;
 mod scripted;
