@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of tests unwrap as tests do")]
 
 mod cpu;
+mod capture;
 mod driver;
 mod escape;
 mod git;
@@ -9,3 +10,4 @@ mod kit;
 mod launch;
 mod repo;
 mod workspaces;
+mod sweep;
