@@ -1,1 +1,3 @@
 //! The rules of thermite-core as tests: no runtime, in milliseconds.
+
+mod verdict;
