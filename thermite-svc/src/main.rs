@@ -1,2 +1,10 @@
-//! thermite.
-fn main() {}
+//! The one binary, `thermite`: the rig and everything that talks to it.
+
+mod cli;
+mod client;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::main()
+}
