@@ -1,5 +1,11 @@
 //! This machine as the ports: real processes, real files, real git.
+#![expect(clippy::unwrap_used, reason = "the helpers of tests unwrap as tests do")]
 
+mod cpu;
 mod driver;
 mod escape;
+mod git;
+mod kit;
 mod launch;
+mod repo;
+mod workspaces;

@@ -5,12 +5,16 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use actix::prelude::*;
+use tokio::sync::broadcast;
+
 use thermite_core::dev_run::DevRunEnd;
 use thermite_core::ids::{DevRunId, JobId, RunId};
 use thermite_core::lane::Caller;
 use thermite_core::refusal::{InfrastructureFailure, Refusal};
 use thermite_core::run::RunState;
 
+use crate::door::{self, Door};
 use crate::ports::{Clock, Ids, MemberPorts, Records, RigSettings, RunRequest, Workspaces};
 use crate::view::{DevRunRow, JobRow, RigEvent, RigView};
 
@@ -94,7 +98,8 @@ pub struct Submitted {
 /// The handle of a rig.
 #[derive(Clone)]
 pub struct Rig {
-    _events: Arc<()>,
+    door: Addr<Door>,
+    events: broadcast::Sender<Arc<RigEvent>>,
 }
 
 impl Rig {
@@ -103,88 +108,116 @@ impl Rig {
     /// Must be called inside an actix system; all policy actors live on that thread.
     ///
     /// # Errors
-    /// Where the log cannot be read.
-    pub async fn start(_setup: RigSetup) -> Result<Rig, InfrastructureFailure> {
-        unreachable!("FIXME: written next")
+    /// Where the log cannot be read or written.
+    pub async fn start(setup: RigSetup) -> Result<Rig, InfrastructureFailure> {
+        let (door, events) = door::open(setup).await?;
+        Ok(Rig { door, events })
     }
 
     /// Starts a run; answers once it is durable.
     ///
     /// # Errors
     /// Refused where another is worked on, or where a part of it is not there.
-    pub async fn start_run(&self, _request: RunRequest, _key: Option<String>) -> Result<RunId, No> {
-        unreachable!("FIXME: written next")
+    pub async fn start_run(&self, request: RunRequest, key: Option<String>) -> Result<RunId, No> {
+        self.ask_door(door::AskRun { request, key }).await?
     }
 
-    /// Pauses, resumes or ends a run; answers once it is so.
+    /// Pauses, resumes or ends a run; answers once it is so. Ending one stops its development run first.
     ///
     /// # Errors
     /// Refused for an unknown or ended run.
-    pub async fn change_run(&self, _run: RunId, _state: RunState) -> Result<RunState, No> {
-        unreachable!("FIXME: written next")
+    pub async fn change_run(&self, run: RunId, state: RunState) -> Result<RunState, No> {
+        self.ask_door(door::AskRunState { run, state }).await?
     }
 
     /// Asks for a development run; answers once it is durable and in the line.
     ///
     /// # Errors
     /// Refused by rules A3, A4, A12.
-    pub async fn ask(&self, _ask: AskDevRun) -> Result<Queued, No> {
-        unreachable!("FIXME: written next")
+    pub async fn ask(&self, ask: AskDevRun) -> Result<Queued, No> {
+        self.ask_door(door::AskForDevRun(ask)).await?
     }
 
     /// Says that the caller's stream of an attached development run dropped, or is back (rule A10).
-    pub async fn caller_present(&self, _dev_run: DevRunId, _present: bool) {
-        unreachable!("FIXME: written next")
+    pub async fn caller_present(&self, dev_run: DevRunId, present: bool) {
+        // A rig that has ended has no caller to care for.
+        let _ = self.door.send(door::CallerPresent { dev_run, present }).await;
     }
 
     /// Cancels a development run; answers with its end once nothing of it is left, or `not proved` (rule A10).
     ///
     /// # Errors
     /// Refused for one that is not there.
-    pub async fn cancel(&self, _dev_run: DevRunId) -> Result<DevRunEnd, No> {
-        unreachable!("FIXME: written next")
+    pub async fn cancel(&self, dev_run: DevRunId) -> Result<DevRunEnd, No> {
+        self.ask_door(door::AskEnd { dev_run, cancel: true }).await?
     }
 
     /// Submits a job; answers once it is durable and nobody passes it.
     ///
     /// # Errors
     /// Refused by rules A12 and the kit's editable paths.
-    pub async fn submit(&self, _submit: SubmitJob) -> Result<Submitted, No> {
-        unreachable!("FIXME: written next")
+    pub async fn submit(&self, submit: SubmitJob) -> Result<Submitted, No> {
+        self.ask_door(door::AskJob(submit)).await?
     }
 
     /// The whole rig at this moment.
-    pub async fn view(&self) -> RigView {
-        unreachable!("FIXME: written next")
+    ///
+    /// # Errors
+    /// Where the rig has ended.
+    pub async fn view(&self) -> Result<RigView, No> {
+        self.ask_door(door::Look).await
     }
 
     /// One development run, over or not.
-    pub async fn dev_run(&self, _dev_run: DevRunId) -> Option<DevRunRow> {
-        unreachable!("FIXME: written next")
+    ///
+    /// # Errors
+    /// Refused for one that is not there.
+    pub async fn dev_run(&self, dev_run: DevRunId) -> Result<DevRunRow, No> {
+        self.ask_door(door::LookAtDevRun(dev_run)).await?
     }
 
     /// Waits for a development run's end.
-    pub async fn dev_run_end(&self, _dev_run: DevRunId) -> Option<DevRunEnd> {
-        unreachable!("FIXME: written next")
+    ///
+    /// # Errors
+    /// Refused for one that is not there.
+    pub async fn dev_run_end(&self, dev_run: DevRunId) -> Result<DevRunEnd, No> {
+        self.ask_door(door::AskEnd { dev_run, cancel: false }).await?
     }
 
     /// One job, over or not.
-    pub async fn job(&self, _job: JobId) -> Option<JobRow> {
-        unreachable!("FIXME: written next")
+    ///
+    /// # Errors
+    /// Refused for one that is not there.
+    pub async fn job(&self, job: JobId) -> Result<JobRow, No> {
+        self.ask_door(door::LookAtJob(job)).await?
     }
 
-    /// Jobs in order of asking, newest last, over or not: at most `most` of those after `after`.
-    pub async fn jobs(&self, _run: RunId, _after: Option<JobId>, _most: usize) -> Vec<JobRow> {
-        unreachable!("FIXME: written next")
+    /// Jobs of a run in order of asking, over or not: at most `most` of those after `after`.
+    ///
+    /// # Errors
+    /// Where the rig has ended.
+    pub async fn jobs(&self, run: RunId, after: Option<JobId>, most: usize) -> Result<Vec<JobRow>, No> {
+        self.ask_door(door::LookAtJobs { run, after, most }).await
     }
 
     /// What happens from here on; a slow reader is told that it missed some.
-    pub fn events(&self) -> tokio::sync::broadcast::Receiver<Arc<RigEvent>> {
-        unreachable!("FIXME: written next")
+    pub fn events(&self) -> broadcast::Receiver<Arc<RigEvent>> {
+        self.events.subscribe()
     }
 
     /// Ends the rig by the rules: nothing is granted any more, what runs is stopped and proved gone, all is recorded.
+    /// What could not be proved gone in time is left to the next start's sweep.
     pub async fn end(&self) {
-        unreachable!("FIXME: written next")
+        let _ = self.door.send(door::End).await;
+    }
+
+    async fn ask_door<M>(&self, message: M) -> Result<M::Result, No>
+    where
+        M: Message + Send + 'static,
+        M::Result: Send,
+        Door: Handler<M>,
+        <Door as Actor>::Context: actix::dev::ToEnvelope<Door, M>,
+    {
+        self.door.send(message).await.map_err(|_| No::Infrastructure(InfrastructureFailure::RigEnding))
     }
 }

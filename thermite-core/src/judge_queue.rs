@@ -72,8 +72,10 @@ struct Job {
 struct Run {
     state: RunState,
     champion: String,
-    /// The state being made durable, and whether it is the run's first.
+    /// The state being made durable.
     pending: Option<RunState>,
+    /// Whether the records have its start.
+    recorded: bool,
 }
 
 /// All jobs of all runs.
@@ -129,7 +131,8 @@ impl JudgeQueue {
         stage_worst: impl Fn(&JobSpec) -> Span,
     ) {
         for (id, run) in &history.runs {
-            self.runs.insert(*id, Run { state: run.state, champion: run.champion.clone(), pending: None });
+            self.runs
+                .insert(*id, Run { state: run.state, champion: run.champion.clone(), pending: None, recorded: true });
         }
         for (id, known) in &history.jobs {
             let pinned = &known.spec.pinned;
@@ -186,7 +189,7 @@ impl JudgeQueue {
             return Err(Refusal::AnotherRun { under_way });
         }
         let state = RunState::Running;
-        self.runs.insert(run, Run { state: RunState::Paused, champion, pending: Some(state) });
+        self.runs.insert(run, Run { state: RunState::Paused, champion, pending: Some(state), recorded: false });
         Ok(vec![JudgeEffect::RecordRun { run, state }])
     }
 
@@ -386,6 +389,9 @@ impl JudgeQueue {
             Ticket::Run(run) => {
                 if let Some(entry) = self.runs.get_mut(&run) {
                     entry.pending = None;
+                    if !entry.recorded {
+                        self.runs.remove(&run);
+                    }
                     out.push(JudgeEffect::AnswerRun { run, state: None });
                 }
             }
@@ -532,6 +538,7 @@ impl JudgeQueue {
         let Some(entry) = self.runs.get_mut(&run) else { return };
         let Some(state) = entry.pending.take() else { return };
         entry.state = state;
+        entry.recorded = true;
         match state {
             RunState::Running => {}
             RunState::Paused => out.push(JudgeEffect::StopWaiters { run, why: GaveUp::RunPaused }),

@@ -92,7 +92,10 @@ pub enum LaneInput {
     /// The asking is durable.
     AskRecorded,
     /// The hold is durable.
-    HoldRecorded,
+    HoldRecorded {
+        /// The hold.
+        hold: HoldId,
+    },
     /// The end is durable.
     EndRecorded,
     /// The records refused the asking.
@@ -271,7 +274,7 @@ impl Lane {
                     out.push(LaneEffect::AnswerNotRecorded { dev_run: ask.dev_run });
                 }
             }
-            LaneInput::HoldRecorded => self.hold_recorded(&mut out),
+            LaneInput::HoldRecorded { hold } => self.hold_recorded(hold, &mut out),
             LaneInput::EndRecorded => {
                 if let LaneState::Ending { ask, end } = std::mem::replace(&mut self.state, LaneState::Idle) {
                     out.push(LaneEffect::AnswerEnd { dev_run: ask.dev_run, end });
@@ -375,8 +378,10 @@ impl Lane {
         }
     }
 
-    fn hold_recorded(&mut self, out: &mut Vec<LaneEffect>) {
-        if let LaneState::Granted { ask, hold, stop, gave_up } = &self.state {
+    fn hold_recorded(&mut self, recorded: HoldId, out: &mut Vec<LaneEffect>) {
+        if let LaneState::Granted { ask, hold, stop, gave_up } = &self.state
+            && *hold == recorded
+        {
             let (ask, hold, stop, gave_up) = (*ask, *hold, stop.clone(), *gave_up);
             self.state = LaneState::Holding { ask, hold, stop: stop.clone(), gave_up };
             match stop {
