@@ -3,17 +3,17 @@
 //! No runtime is started for a command that talks to a rig: it opens one connection and is gone.
 
 mod cancel;
-mod exit;
-mod follow;
-mod ink;
-mod judge;
+pub(crate) mod exit;
+pub(crate) mod follow;
+pub(crate) mod ink;
+pub(crate) mod judge;
 mod run;
 mod runs;
-mod say;
-mod show;
+pub(crate) mod say;
+pub(crate) mod show;
 mod status;
-mod stop;
-mod verify;
+pub(crate) mod stop;
+pub(crate) mod verify;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,8 +21,10 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::client::{Client, Fault, Place};
+use crate::try_out::{Wishes, try_out};
 
 use say::Say;
+use stop::Stop;
 
 /// Lets programming agents, each in a lane of its own, and a judge take turns on one device.
 #[derive(Debug, Parser)]
@@ -60,6 +62,8 @@ struct Reach {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Try the whole thing on this machine: real lanes, a real comparison, verdicts
+    Try(TryArgs),
     /// Run a command on the device, in turn, and show its output
     Run(run::RunArgs),
     /// Measure a change against the champion, and follow to the verdict
@@ -79,6 +83,30 @@ enum Command {
     /// Recompute a verdict from its record, bit for bit
     Verify(verify::VerifyArgs),
 }
+
+/// What `try` takes.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_TRY)]
+struct TryArgs {
+    /// Print one JSON object at the end, and nothing else on standard output
+    #[arg(long)]
+    json: bool,
+    /// Keep everything in this new or empty folder; else only the records stay
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+}
+
+const AFTER_TRY: &str = "\
+Examples:
+  thermite try
+  thermite try --json --keep ./trial
+
+Serves this machine's CPUs as a rig on a free loopback port, lets three lanes try and submit a change each to a
+small Rust program, and ends what it started. It takes a few minutes on a quiet machine; on a busy one it says
+what it waits for. It needs git and rustc.
+
+Exit codes: 0 all steps ran, every verdict is of the expected kind, every record holds; 1 not so; 69 refused;
+70 infrastructure; 130 ended by Ctrl-C.";
 
 /// Runs the command that the arguments name.
 pub(crate) fn main() -> ExitCode {
@@ -104,6 +132,16 @@ pub(crate) fn main() -> ExitCode {
 fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
     let reach = &cli.reach;
     match &cli.command {
+        Command::Try(args) => {
+            let wishes = Wishes { json: args.json, keep: args.keep.clone() };
+            match try_out(&wishes, &Stop::listen()?, say) {
+                Ok(code) => Ok(code),
+                Err(fault) => {
+                    say.error(&fault.to_string());
+                    Ok(fault.exit_code())
+                }
+            }
+        }
         Command::Run(args) => run::run(args, || reach.client(), say),
         Command::Judge(args) => judge::judge(args, || reach.client(), say),
         Command::Start(args) => runs::start(args, &reach.client()?, say),

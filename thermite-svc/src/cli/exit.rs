@@ -13,6 +13,8 @@ use crate::client::Fault;
 pub(crate) const OK: u8 = 0;
 /// `verify`: the record does not hold.
 pub(crate) const DOES_NOT_HOLD: u8 = 1;
+/// `try`: something is not as expected.
+pub(crate) const DIFFERS: u8 = 1;
 /// `judge`: the job has no verdict, or the rig cannot say.
 pub(crate) const NO_VERDICT: u8 = 4;
 /// The arguments are wrong.

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use thermite_actors::view::{JobRow, JobStatus};
 use thermite_core::ids::{JobId, RunId};
-use thermite_core::job::{JobOutcome, StageKind};
+use thermite_core::job::JobOutcome;
 use thermite_core::record::VerdictRecord;
 
 use crate::client::{Client, Fault, Submitted};
@@ -122,7 +122,7 @@ fn follow(client: &Client, job: JobId, stop: &Stop, say: &Say) -> Result<Option<
 }
 
 /// What makes two looks at a job the same to a reader of a log: every tenth block is news, times are not.
-fn news_key(row: &JobRow) -> String {
+pub(crate) fn news_key(row: &JobRow) -> String {
     match &row.status {
         JobStatus::Recording => "recording".to_owned(),
         JobStatus::Waiting { wait, .. } => format!("{} waits {:?} {}", row.stage, wait.reason, wait.place),
@@ -153,10 +153,10 @@ fn say_verdict(say: &Say, row: &JobRow, outcome: &JobOutcome, record: Option<&Ve
     };
     say.line(&format!("{words}: change {} against {}", show::short(&row.change), show::short(&row.champion)));
     let Some(record) = record else { return };
-    let stage = match record.facts.stage {
-        StageKind::Screening => "screening",
-        StageKind::Confirmation => "confirmation",
-    };
-    say.line(&format!("  {stage}: {}", show::effect(record)));
+    let stage = record.facts.stage;
+    say.line(&format!(
+        "  {stage}: {}",
+        show::effect(&record.bounds, record.after.len(), record.blocks.len() - record.after.len())
+    ));
     say.line(&format!("  record {}; check it with `thermite verify {}`", record.sha256, row.job));
 }

@@ -6,7 +6,7 @@ use thermite_core::dev_run::{DevRunEnd, Exit};
 use thermite_core::device::DeviceView;
 use thermite_core::hold::StopCause;
 use thermite_core::job::{ChangeStep, JobOutcome};
-use thermite_core::record::{Bounds, VerdictRecord};
+use thermite_core::record::Bounds;
 use thermite_core::run::RunState;
 use thermite_core::stage::{StagePhase, StageView};
 use thermite_core::texts;
@@ -28,6 +28,17 @@ pub(crate) fn device(row: &DeviceRow, now: Moment) -> String {
         }
     };
     format!("{} ({}): {state}", row.member, row.facts.model)
+}
+
+/// A device's state in a word, without its times.
+pub(crate) fn device_word(state: &DeviceView) -> String {
+    match state {
+        DeviceView::Sweeping => "sweeping".to_owned(),
+        DeviceView::Ready => "free".to_owned(),
+        DeviceView::Held { by, .. } => format!("held by {by}"),
+        DeviceView::Stopping { .. } => "stopping".to_owned(),
+        DeviceView::Out { why, .. } => format!("out of service: {why}"),
+    }
 }
 
 /// A run.
@@ -145,12 +156,10 @@ pub(crate) fn job_outcome(outcome: &JobOutcome) -> String {
     }
 }
 
-/// What a record says of the effect, the lower bound first, as JUDGING asks.
-pub(crate) fn effect(record: &VerdictRecord) -> String {
-    let accepted = record.after.len();
-    let thrown = record.blocks.len() - accepted;
+/// What a stage's blocks say of the effect, the lower bound first.
+pub(crate) fn effect(of: &Bounds, accepted: usize, thrown: usize) -> String {
     let blocks = if accepted == 1 { "1 block".to_owned() } else { format!("{accepted} blocks") };
-    format!("{}; {blocks}, {thrown} thrown", bounds(&record.bounds))
+    format!("{}; {blocks}, {thrown} thrown", bounds(of))
 }
 
 fn bounds(bounds: &Bounds) -> String {

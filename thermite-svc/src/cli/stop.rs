@@ -28,6 +28,15 @@ impl Stop {
         Ok(stop)
     }
 
+    /// Listens; nothing else ends this process, since it has things of its own to end first.
+    pub(crate) fn listen() -> anyhow::Result<Stop> {
+        let stop = Stop::default();
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&stop.asked)).context("failed to listen for Ctrl-C")?;
+        }
+        Ok(stop)
+    }
+
     /// Whether it was asked for.
     pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
