@@ -1,6 +1,7 @@
 //! This machine as the ports: real processes, real files, real git.
 #![expect(clippy::unwrap_used, reason = "the helpers of tests unwrap as tests do")]
 
+mod capture;
 mod cpu;
 mod driver;
 mod escape;
@@ -8,4 +9,5 @@ mod git;
 mod kit;
 mod launch;
 mod repo;
+mod sweep;
 mod workspaces;

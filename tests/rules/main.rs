@@ -1,6 +1,8 @@
 //! The rules of thermite-core as tests: no runtime, in milliseconds.
 
 mod block;
+mod exhaustive;
+mod limits;
 mod noise;
 mod readiness;
 mod record;

@@ -115,10 +115,6 @@ pub const COMMAND_BYTES_MAX: usize = 128 * 1024;
 pub const KIT_BYTES_MAX: u64 = 256 * 1024;
 /// The largest REST request body, in bytes.
 pub const REST_BODY_BYTES_MAX: usize = 1024 * 1024;
-/// How often the records are tried again while they cannot be written.
-pub const RECORDS_RETRY_EVERY: Span = Span::seconds(1);
-/// Events kept for readers that fall behind; one that missed some is told so.
-pub const EVENTS_KEPT: usize = 4_096;
 /// The longest idempotency key, in bytes (rule A13).
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 /// The longest path or revision in a REST request, in bytes: Linux's PATH_MAX.
@@ -133,8 +129,6 @@ pub const OUTPUT_READ_BYTES_MAX: usize = 256 * 1024;
 pub const OUTPUT_LOOK_EVERY: Span = Span::millis(20);
 /// Jobs that one REST answer lists.
 pub const JOBS_LISTED_MAX: usize = 500;
-/// Events kept for readers that come back, in number.
-pub const EVENTS_KEPT_MAX: usize = 4_096;
 /// Events kept for readers that come back, in bytes of their JSON.
 pub const EVENTS_KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Readers of events at once.
@@ -151,5 +145,9 @@ pub const RECORD_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const GROUP_COMMIT_ROWS_MAX: usize = 4_096;
 /// How long the log waits for another program that keeps its file locked.
 pub const RECORDS_LOCK_WAIT_MAX: Span = Span::seconds(5);
+/// How often the records are tried again while they cannot be written.
+pub const RECORDS_RETRY_EVERY: Span = Span::seconds(1);
+/// Events kept for readers that fall behind; one that missed some is told so.
+pub const EVENTS_KEPT: usize = 4_096;
 /// Jobs that may wait at once; the next is refused.
 pub const JOBS_QUEUED_MAX: usize = 200_000;

@@ -559,7 +559,7 @@ impl Stage {
             }
             Series::Comparison { process, lower, .. } => {
                 let decided = process.add(ratio).verdict();
-                *lower = process.lower();
+                *lower = process.lower_after(*lower);
                 if decided.is_some() {
                     self.decided();
                 }

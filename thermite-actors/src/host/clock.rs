@@ -15,6 +15,10 @@ impl Clock for BootClock {
     fn now(&self) -> Moment {
         Moment::from_millis(millis(ClockId::Boottime))
     }
+
+    fn wall_ms(&self) -> u64 {
+        millis(ClockId::Realtime)
+    }
 }
 
 /// The machine's three clocks, read one after the other.

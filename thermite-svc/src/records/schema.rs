@@ -25,8 +25,9 @@ const MIGRATIONS: &[&str] = &["
     CREATE INDEX log_subject ON log (subject, seq) WHERE subject IS NOT NULL;
     CREATE TABLE verdicts (
         hash    TEXT PRIMARY KEY,     -- SHA-256 that the record closes with
-        job     TEXT,
-        stage   TEXT,
+        job     TEXT NOT NULL,
+        stage   TEXT NOT NULL,
+        verdict TEXT NOT NULL,
         wall_ms INTEGER NOT NULL,
         body    TEXT NOT NULL         -- the record's canonical JSON, byte for byte
     ) WITHOUT ROWID;
@@ -35,6 +36,10 @@ const MIGRATIONS: &[&str] = &["
         request BLOB NOT NULL,        -- SHA-256 of the request the key stands for
         wall_ms INTEGER NOT NULL
     ) WITHOUT ROWID;
+    CREATE TABLE tried (
+        id      INTEGER PRIMARY KEY CHECK (id = 1),
+        wall_ms INTEGER NOT NULL      -- when an empty append last asked whether the disk takes writes
+    );
     CREATE TABLE tokens (
         id      TEXT PRIMARY KEY,     -- public: names the token in logs
         kind    TEXT NOT NULL,
