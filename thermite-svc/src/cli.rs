@@ -49,7 +49,7 @@ Exit codes: 0 done, 64 wrong usage, 69 refused, 70 infrastructure. `run` and `ju
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Reaching the rig")]
 struct Reach {
-    /// The rig's address, such as http://127.0.0.1:7117 [default: told by its data folder]
+    /// The rig's address, such as http://127.0.0.1:7077 [default: told by its data folder]
     #[arg(long, global = true, value_name = "URL", env = "THERMITE_URL", hide_env = true)]
     url: Option<String>,
     /// The file with the token [default: the owner's, in the data folder]

@@ -30,7 +30,7 @@ const ANSWER_BYTES_MAX: u64 = 128 * 1024 * 1024;
 /// Where a rig is, as far as the caller says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The rig's address, such as `http://127.0.0.1:7117`; else the data folder tells it.
+    /// The rig's address, such as `http://127.0.0.1:7077`; else the data folder tells it.
     pub(crate) url: Option<String>,
     /// The file with the token; else the owner's in the data folder.
     pub(crate) token_file: Option<PathBuf>,
