@@ -4,6 +4,7 @@
 mod cpu;
 mod driver;
 mod escape;
+mod executor;
 mod git;
 mod kit;
 mod launch;
