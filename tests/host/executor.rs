@@ -1,7 +1,7 @@
 //! The executor on real processes: the judge's steps from a real repository to a timed block, and development runs.
 
 use std::future::Future;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use thermite_actors::host::cpu::CpuDriver;
@@ -18,7 +18,7 @@ use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::Span;
 
 use crate::driver::{PATIENCE, unique, wait_until};
-use crate::repo::{Repo, commit, executable, git, write};
+use crate::repo::{Repo, commit, git, write};
 
 /// Times its own CPU use in doing WORK rounds, and reports it.
 const WORK_C: &str = r#"
@@ -231,7 +231,7 @@ fn a_run_that_hangs_is_ended_at_the_contracts_limit_and_leaves_nothing() {
 }
 
 #[test]
-fn a_run_too_short_to_be_timed_or_reporting_nonsense_is_the_sides_fault() {
+fn a_run_that_reports_nonsense_is_the_sides_fault() {
     local(async {
         let kit = kit("measure = [\"sh\", \"src/run.sh\"]\ntimer = \"reported\"");
         let Some(bench) =

@@ -5,6 +5,7 @@
 //! Limits of development runs are enforced by whoever asks for the stop, those of the judge's steps here.
 
 use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -13,7 +14,7 @@ use futures_util::future::LocalBoxFuture;
 
 use thermite_core::contract::Leftovers;
 use thermite_core::dev_run::{DevRunSpec, Exit};
-use thermite_core::ids::{DevRunId, HoldId, LANE_MAX};
+use thermite_core::ids::{DevRunId, HoldId, LANE_MAX, LaneId};
 use thermite_core::limits;
 use thermite_core::stage::{StageStep, StepReport};
 
@@ -55,6 +56,9 @@ struct Inner {
     outputs: CaptureDir,
     /// Outputs of the judge's own runs, until they are read.
     judge_outputs: CaptureDir,
+    /// The tools as each lane's account reaches them; found once, since it means reading all folders of `PATH`.
+    toolchains: RefCell<BTreeMap<LaneId, Toolchains>>,
+    /// The tools as the judge's account reaches them.
     judge_toolchains: OnceCell<Toolchains>,
     holds: Holds,
     /// Runs that ended by themselves and whose leftovers live on (rule C3); they end with the executor.
@@ -90,6 +94,7 @@ impl HostExecutor {
             settings,
             outputs,
             judge_outputs,
+            toolchains: RefCell::default(),
             judge_toolchains: OnceCell::new(),
             holds: Holds::default(),
             kept: RefCell::default(),
@@ -171,11 +176,13 @@ impl Inner {
         let (hold, _under_way) = self.holds.begin(id)?;
         let identity = self.settings.accounts.lane(spec.lane);
         let tree = spec.worktree.clone();
+        let known = self.toolchains.borrow().get(&spec.lane).cloned();
+        let is_known = known.is_some();
         let prepared = tokio::task::spawn_blocking(move || {
             if let Identity::Dedicated { uid, gid } = identity {
                 give_worktree(&tree, uid, gid)?;
             }
-            Ok::<_, String>(toolchain_mounts(identity, |name| std::env::var(name).ok()))
+            Ok::<_, String>(known.unwrap_or_else(|| find_toolchains(identity)))
         });
         let toolchains: Toolchains = tokio::select! {
             prepared = prepared => prepared.map_err(|error| error.to_string())??,
@@ -184,6 +191,9 @@ impl Inner {
                 return Err(format!("preparing it took longer than {}", limits::DEV_RUN_PREPARE_MAX));
             }
         };
+        if !is_known {
+            self.toolchains.borrow_mut().insert(spec.lane, toolchains.clone());
+        }
         let (dev_run, program) = (spec.dev_run, spec.argv.first().cloned().unwrap_or_default());
         let keeps_leftovers = spec.contract.leftovers == Leftovers::Keep;
         let launched = self.launcher.launch(self.launch_spec(spec, identity, toolchains)).await;
@@ -234,6 +244,11 @@ impl Inner {
         }
         hold.stop(gently).await
     }
+}
+
+/// What of the rig's own tools a run of this account needs to reach them.
+fn find_toolchains(identity: Identity) -> Toolchains {
+    toolchain_mounts(identity, |name| std::env::var(name).ok())
 }
 
 /// The environment every run starts from.

@@ -15,9 +15,9 @@ use thermite_core::limits;
 use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::Span;
 
-use super::{Hold, Inner, artefact, plain_env};
+use super::{Hold, Inner, artefact, find_toolchains, plain_env};
 use crate::host::clock::BootClock;
-use crate::host::launch::{Ended, Identity, LaunchSpec, toolchain_mounts};
+use crate::host::launch::{Ended, Identity, LaunchSpec, Toolchains};
 use crate::ports::{Clock, Outputs, StageRef, StopProof, TargetDriver};
 
 /// Where both sides see their own tree.
@@ -160,13 +160,7 @@ impl Inner {
         let ended = self.run(hold, workspace, &kit.measure, &purpose).await?;
         match kit.timer {
             Timer::Reported => reported_ns(&ended.reported).map_err(Trouble::Sides),
-            Timer::Wall if ended.wall_ns < limits::LEAST_TIMED_RUN_NS => Err(Trouble::Sides(format!(
-                "its measured run took {:.3} ms; under {:.0} ms a clock around a process tells nothing: measure more work in \
-                 one run, or report the time",
-                ended.wall_ns as f64 / 1e6,
-                limits::LEAST_TIMED_RUN_NS as f64 / 1e6,
-            ))),
-            Timer::Wall => Ok(ended.wall_ns),
+            Timer::Wall => wall_ns(ended.wall_ns).map_err(Trouble::Sides),
         }
     }
 
@@ -256,9 +250,9 @@ impl Inner {
         }
     }
 
-    fn judge_toolchains(&self, identity: Identity) -> &crate::host::launch::Toolchains {
+    fn judge_toolchains(&self, identity: Identity) -> &Toolchains {
         // Found once: reading PATH's folders before each timed run would only make noise.
-        self.judge_toolchains.get_or_init(|| toolchain_mounts(identity, |name| std::env::var(name).ok()))
+        self.judge_toolchains.get_or_init(|| find_toolchains(identity))
     }
 
     /// The end of a command's output, as the end of a sentence.
@@ -310,6 +304,18 @@ fn labels(order: Order) -> ([Side; 2], [Side; 4]) {
     ([first, second], [first, second, second, first])
 }
 
+/// Refuses a run that a clock around its process cannot time: starting a process varies by as much.
+fn wall_ns(ns: u64) -> Result<u64, String> {
+    if ns >= limits::LEAST_TIMED_RUN_NS {
+        return Ok(ns);
+    }
+    let (took, least) = (ns as f64 / 1e6, limits::LEAST_TIMED_RUN_NS as f64 / 1e6);
+    Err(format!(
+        "its measured run took {took:.3} ms; under {least:.0} ms a clock around a process tells nothing: measure more \
+         work in one run, or have it report its time"
+    ))
+}
+
 /// Reads the seconds that a measuring program wrote on descriptor 3.
 fn reported_ns(bytes: &[u8]) -> Result<u64, String> {
     let text = String::from_utf8_lossy(bytes);
@@ -336,6 +342,19 @@ mod tests {
 
         assert_eq!(labels(Order::Abba), ([A, B], [A, B, B, A]));
         assert_eq!(labels(Order::Baab), ([B, A], [B, A, A, B]));
+    }
+
+    #[test]
+    fn a_run_too_short_for_a_clock_around_it_is_refused() {
+        assert_eq!(wall_ns(1_000_000), Ok(1_000_000));
+        assert_eq!(
+            wall_ns(412_345),
+            Err(
+                "its measured run took 0.412 ms; under 1 ms a clock around a process tells nothing: measure more work \
+                 in one run, or have it report its time"
+                    .into()
+            )
+        );
     }
 
     #[test]
