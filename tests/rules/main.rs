@@ -1,1 +1,9 @@
 //! The rules of thermite-core as tests: no runtime, in milliseconds.
+
+mod block;
+mod noise;
+mod readiness;
+mod record;
+mod scripted;
+mod stage;
+mod verdict;

@@ -5,6 +5,7 @@
 //! are those of `docs/rules.md`.
 
 pub mod block;
+pub mod coin;
 pub mod contract;
 pub mod dev_run;
 pub mod ids;
@@ -19,3 +20,4 @@ pub mod run;
 pub mod stage;
 pub mod texts;
 pub mod time;
+pub mod verdict;

@@ -44,6 +44,50 @@ pub const NOISE_BLOCKS: u32 = 40;
 pub const NOISE_MAX_AGE: Span = Span::hours(24);
 /// A run shorter than this cannot be told by a clock around a process: its start alone varies by as much.
 pub const LEAST_TIMED_RUN_NS: u64 = 1_000_000;
+/// The same for a run whose time the kit's own program reports: below it a nanosecond is over 0.1 % of the run.
+pub const LEAST_REPORTED_RUN_NS: u64 = 1_000;
+
+/// The largest chance of a false win at a screening (docs/judging.md); a screening win only starts a confirmation.
+pub const SCREENING_ALPHA: f64 = 0.05;
+/// The largest chance of a false win at a confirmation: what may be claimed of a confirmed comparison.
+pub const CONFIRMATION_ALPHA: f64 = 0.01;
+/// The largest chance that a change as good as the plan is given up early.
+pub const FUTILITY_BETA: f64 = 0.05;
+/// The four bets of the method, as multiples of plan effect over noise scale.
+pub const BET_MULTIPLIERS: [f64; 4] = [0.5, 1.0, 2.0, 4.0];
+/// The smallest bet: smaller ones never decide within the blocks there are.
+pub const BET_LEAST: f64 = 0.05;
+/// The largest bet: tanh is flat beyond it.
+pub const BET_MOST: f64 = 1.5;
+/// How many noise scales away a block's ratio still counts in full: an outlier weighs no more than this.
+pub const RATIO_CLIP: f64 = 2.0;
+/// How much larger than the measured noise the scale is taken: too small a scale costs more than too large a one.
+pub const SCALE_MARGIN: f64 = 1.25;
+/// The smallest scale (ln of a ratio): what nanosecond times of the shortest runs can resolve at all.
+pub const SCALE_LEAST: f64 = 1e-6;
+
+/// Thrown blocks that a stage bears whatever the number of accepted ones (rule D3).
+pub const THROWN_FREE: u32 = 5;
+/// Thrown blocks that a stage bears, in percent of the accepted ones (rule D3).
+pub const THROWN_PERCENT_MAX: u32 = 25;
+/// Throws that fall on one label with less than this chance are taken for steered by the change.
+pub const STEERED_CHANCE: f64 = 0.001;
+/// How far two clocks may part within a block (rule A11): they are read one after the other, and a reader may be put
+/// aside between two reads. Slewing needs no room, since the kernel slews its clocks together; a step or a suspend
+/// this short moves no timed run.
+pub const CLOCK_PART_MAX: Span = Span::millis(100);
+
+/// A device whose noise is over this many plan effects refuses the contract: a confirmation would take about 153 blocks.
+pub const NOISE_REFUSED_PLANS: f64 = 3.0;
+/// A device whose noise is over this many plan effects warns.
+pub const NOISE_WARNED_PLANS: f64 = 2.0;
+/// A job's own scale may be this many times smaller or larger than the measured noise before that is measured again.
+pub const NOISE_OFF_FACTOR: f64 = 2.0;
+/// Accepted blocks below which a job's own scale says nothing about the noise: it still varies by half.
+pub const NOISE_OFF_BLOCKS: u32 = 20;
+/// Evidence against "the same program twice" that quarantines a device: a false alarm in its whole life has a chance
+/// of at most 2 in this.
+pub const HARNESS_ALARM: f64 = 1_000.0;
 
 /// How long a build may take. A contract may set it.
 pub const BUILD_MAX: Span = Span::minutes(10);
