@@ -29,6 +29,8 @@ pub(crate) enum Who {
     Root,
     /// An ordinary user: this one, or another where the tests run as root.
     Ordinary,
+    /// An ordinary user with a cgroup of its own: only where the tests run as root.
+    Delegated,
 }
 
 pub(crate) fn is_root() -> bool {
@@ -37,12 +39,22 @@ pub(crate) fn is_root() -> bool {
 
 /// Everyone a rig can be here.
 pub(crate) fn everyone() -> Vec<Who> {
-    if is_root() {
-        vec![Who::Root, Who::Ordinary]
-    } else {
-        println!("not root: the tests of a root rig are left out");
-        vec![Who::Ordinary]
+    if !is_root() {
+        println!("not root: the tests of a root rig, and of a user with a cgroup of its own, are left out");
+        return vec![Who::Ordinary];
     }
+    if cgroup_mount().is_none() {
+        println!("no cgroup v2 is mounted: the tests of a user with a cgroup of its own are left out");
+        return vec![Who::Root, Who::Ordinary];
+    }
+    vec![Who::Root, Who::Ordinary, Who::Delegated]
+}
+
+/// Where cgroup v2 is.
+pub(crate) fn cgroup_mount() -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
+    Some(line.split(' ').nth(4)?.into())
 }
 
 /// A name that nothing else on the machine has.
@@ -65,17 +77,20 @@ fn base() -> PathBuf {
 pub(crate) struct Place {
     pub(crate) who: Who,
     pub(crate) root: tempfile::TempDir,
+    /// The group that was given to a user.
+    delegated: Option<PathBuf>,
 }
 
 impl Place {
     pub(crate) fn new(who: Who) -> Place {
         let root = tempfile::Builder::new().prefix("thermite-host-").tempdir_in(base()).unwrap();
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let place = Place { who, root };
+        let delegated = (who == Who::Delegated).then(delegate);
+        let place = Place { who, root, delegated };
         for folder in ["state", "data", "work", "out", "open"] {
             let path = place.path(folder);
             fs::create_dir(&path).unwrap();
-            if is_root() && who == Who::Ordinary {
+            if is_root() && who != Who::Root {
                 std::os::unix::fs::chown(&path, Some(ORDINARY), Some(ORDINARY)).unwrap();
             }
         }
@@ -91,12 +106,40 @@ impl Place {
         self.root.path().join(below)
     }
 
+    /// The rig's program as the place's user.
+    pub(crate) fn command(&self) -> Command {
+        if let Some(group) = &self.delegated {
+            // Joining takes root, so a shell does it before it becomes the user.
+            let script = "echo $$ >\"$1/cgroup.procs\" && shift && exec setpriv --clear-groups \"$@\"";
+            let mut command = Command::new("sh");
+            command.args(["-c", script, "join"]).arg(group);
+            command.args([format!("--reuid={ORDINARY}"), format!("--regid={ORDINARY}")]).arg(rig_program());
+            return command;
+        }
+        let mut command = Command::new(rig_program());
+        if self.who == Who::Ordinary && is_root() {
+            command.uid(ORDINARY).gid(ORDINARY);
+        }
+        command
+    }
+
+    /// The cgroups of a rig that are there.
+    pub(crate) fn groups(&self, rig: &str) -> Vec<PathBuf> {
+        let parents = self.delegated.clone().into_iter().chain(cgroup_mount());
+        let groups = parents.flat_map(|parent| fs::read_dir(parent).into_iter().flatten());
+        let prefix = format!("thermite-{rig}.");
+        groups
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(&prefix))
+            .collect()
+    }
+
     /// A run of a command in the workspace, its output in `out/NAME`.
     pub(crate) fn spec(&self, argv: &[&str]) -> LaunchSpec {
         let name = unique("run");
         let identity = match self.who {
             Who::Root => Identity::Dedicated { uid: RUNS_UID, gid: RUNS_UID },
-            Who::Ordinary => Identity::RigsUser,
+            Who::Ordinary | Who::Delegated => Identity::RigsUser,
         };
         LaunchSpec {
             capture: Some(self.path("out").join(&name)),
@@ -144,6 +187,25 @@ impl Place {
         }
         String::from_utf8_lossy(&text).into_owned()
     }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(group) = &self.delegated {
+            // What was in it is being reaped by whoever started it.
+            wait_until("the user's cgroup is removed", || fs::remove_dir(group).is_ok());
+        }
+    }
+}
+
+/// Makes a cgroup and gives it to the ordinary user.
+fn delegate() -> PathBuf {
+    let group = cgroup_mount().unwrap().join(unique("host-tests"));
+    fs::create_dir(&group).unwrap();
+    for part in ["", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
+        std::os::unix::fs::chown(group.join(part), Some(ORDINARY), Some(ORDINARY)).unwrap();
+    }
+    group
 }
 
 /// The escape cases.
@@ -212,7 +274,7 @@ impl Rig {
     }
 
     pub(crate) fn start_named(place: &Place, name: &str) -> Rig {
-        let mut rig = Rig::spawn(command(place.who), name);
+        let mut rig = Rig::spawn(place.command(), name);
         let request = json!({ "rig": name, "state": place.path("state"), "hidden": [place.path("data")] });
         rig.containment = rig.ok("open", request);
         rig
@@ -229,13 +291,15 @@ impl Rig {
 
     /// Whether layer A is there; says why not.
     pub(crate) fn isolates(&self) -> bool {
-        let has = |layer: &str| self.containment["layers"].as_array().unwrap().iter().any(|found| found == layer);
-        if !has("namespaces") {
+        if !self.has("namespaces") {
             println!("nothing can be launched here, so nothing is tested: {}", self.containment["missing"]);
-        } else if !has("cgroup") {
-            println!("without cgroups here: {}", self.containment["missing"]);
         }
-        has("namespaces")
+        self.has("namespaces")
+    }
+
+    /// Whether a layer is in force.
+    pub(crate) fn has(&self, layer: &str) -> bool {
+        self.containment["layers"].as_array().unwrap().iter().any(|found| found == layer)
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -313,15 +377,6 @@ impl Drop for Rig {
 /// A request about a run.
 pub(crate) fn of(spec: &LaunchSpec) -> Value {
     json!({ "run": spec.name })
-}
-
-/// The rig's program as `who`.
-pub(crate) fn command(who: Who) -> Command {
-    let mut command = Command::new(rig_program());
-    if who == Who::Ordinary && is_root() {
-        command.uid(ORDINARY).gid(ORDINARY);
-    }
-    command
 }
 
 /// Processes (no zombies) with `tag` among their arguments, seen from outside: what `count.sh` counts.

@@ -23,12 +23,12 @@ const LASTING: [(&str, usize); 8] = [
 /// Scripts whose command ends at once and leaves this many.
 const LEAVING: [(&str, usize); 2] = [("02_leader_exits.sh", 1), ("11_nohup.sh", 1)];
 
-fn adversary(place: &Place, script: &str) -> (LaunchSpec, String) {
+pub(crate) fn adversary(place: &Place, script: &str) -> (LaunchSpec, String) {
     let tag = unique("tag");
     (place.spec(&["sh", &format!("/run/cases/{script}"), &tag]), tag)
 }
 
-fn see(script: &str, tag: &str, at_least: usize) {
+pub(crate) fn see(script: &str, tag: &str, at_least: usize) {
     wait_until(&format!("{script} with {at_least} processes"), || alive(tag) >= at_least);
 }
 
@@ -196,7 +196,7 @@ fn control(place: &Place, secret: &std::path::Path, open: &std::path::Path, rig:
         command.args(["--mount", "--propagation", "private"]).arg(rig_program());
         command
     } else {
-        crate::driver::command(place.who)
+        place.command()
     };
     command.arg("hostile").args([secret, open]).arg(rig).current_dir(place.path("open"));
     let output = command.output().unwrap();
@@ -268,24 +268,24 @@ fn all() -> impl Iterator<Item = (&'static str, usize, bool)> {
 }
 
 fn kill(pid: &Value) {
+    send(pid, rustix::process::Signal::KILL);
+}
+
+/// Signals a process that this test's rig started.
+pub(crate) fn send(pid: &Value, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(pid.as_i64().unwrap().try_into().unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
 }
 
 /// A new rig of the same name sweeps; the proof comes before the answer.
 fn sweep_as_a_new_rig(place: &Place, name: &str) {
-    let mut new = Rig::spawn(crate::driver::command(place.who), name);
+    let mut new = Rig::spawn(place.command(), name);
     let swept = new.ok("sweep", json!({ "rig": name, "state": place.path("state"), "uids": [] }));
     assert_eq!(swept["proof"], "empty", "{swept}");
 }
 
 /// No run file and no cgroup of the rig is left.
-fn assert_traceless(place: &Place, rig: &Rig) {
+pub(crate) fn assert_traceless(place: &Place, rig: &Rig) {
     assert_eq!(fs::read_dir(place.path("state/runs")).unwrap().count(), 0, "run files");
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    for at in mounts.lines().filter(|line| line.contains(" - cgroup2 ")).filter_map(|line| line.split(' ').nth(4)) {
-        let groups = fs::read_dir(at).into_iter().flatten().map(|entry| entry.unwrap().file_name());
-        let prefix = format!("thermite-{}.", rig.name);
-        assert_eq!(groups.filter(|name| name.to_string_lossy().starts_with(&prefix)).count(), 0, "cgroups");
-    }
+    assert_eq!(place.groups(&rig.name), [] as [std::path::PathBuf; 0], "cgroups");
 }

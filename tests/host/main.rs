@@ -2,6 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of tests unwrap as tests do")]
 
 mod cpu;
+#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
+mod capture;
 mod driver;
 mod escape;
 mod executor;
@@ -10,3 +13,4 @@ mod kit;
 mod launch;
 mod repo;
 mod workspaces;
+mod sweep;
