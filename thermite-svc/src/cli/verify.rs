@@ -18,7 +18,7 @@ use super::{exit, show};
 #[derive(Debug, Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct VerifyArgs {
-    /// A record's file, or the id of a job of the rig
+    /// A record's file, a record's SHA-256, or the id of a job; the latter two are looked up in the data folder
     #[arg(value_name = "RECORD")]
     record: String,
     /// Print one JSON object
