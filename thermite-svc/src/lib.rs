@@ -2,4 +2,9 @@
 //!
 //! The command line is the binary's own (`main.rs`, `cli`).
 
+pub mod folder;
 pub mod records;
+pub mod serve;
+pub mod server;
+pub mod settings;
+pub mod tokens;
