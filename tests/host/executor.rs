@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use thermite_actors::host::cpu::CpuDriver;
 use thermite_actors::host::executor::{ExecutorSettings, HostExecutor};
@@ -450,7 +450,7 @@ struct Bench {
     repo: Repo,
     executor: HostExecutor,
     workspaces: HostWorkspaces,
-    job: Rc<JobSpec>,
+    job: Arc<JobSpec>,
     hold: HoldId,
     // Dropped last: the launcher's run files are in it.
     _state: tempfile::TempDir,
@@ -488,7 +488,7 @@ impl Bench {
         let run = workspaces.open(request).await.unwrap();
         let pinned = workspaces.pin(run.clone(), run.champion.clone(), "lane-1".into()).await.unwrap();
         let (job, run) = (JobId(uuid::Uuid::now_v7()), RunId(uuid::Uuid::now_v7()));
-        let job = Rc::new(JobSpec { job, run, arrival: Arrival(1), pinned });
+        let job = Arc::new(JobSpec { job, run, arrival: Arrival(1), pinned });
         let settings = ExecutorSettings { rig, data: repo.data(), accounts };
         let driver = CpuDriver::of_this_machine();
         let executor = HostExecutor::open(launcher, workspaces.clone(), driver, settings).unwrap();
@@ -505,7 +505,7 @@ impl Bench {
     }
 
     fn stage(&self) -> StageRef {
-        StageRef { job: Rc::clone(&self.job), stage: StageKind::Screening, attempt: 1 }
+        StageRef { job: Arc::clone(&self.job), stage: StageKind::Screening, attempt: 1 }
     }
 
     async fn step(&self, step: StageStep) -> StepReport {

@@ -1,7 +1,4 @@
 //! This machine as the ports: real processes, real files, real git.
-#![expect(clippy::unwrap_used, reason = "the helpers of tests unwrap as tests do")]
-
-mod cpu;
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 mod capture;
