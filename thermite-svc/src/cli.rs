@@ -10,6 +10,7 @@ pub(crate) mod judge;
 mod run;
 mod runs;
 pub(crate) mod say;
+mod serve;
 pub(crate) mod show;
 mod status;
 pub(crate) mod stop;
@@ -20,7 +21,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::client::{Client, Fault, Place};
+use thermite_svc::settings::data_folder;
+
+use crate::client::{Client, Place};
 use crate::try_out::{Wishes, try_out};
 
 use say::Say;
@@ -56,7 +59,7 @@ struct Reach {
     #[arg(long, global = true, value_name = "FILE", env = "THERMITE_TOKEN_FILE", hide_env = true)]
     token_file: Option<PathBuf>,
     /// The rig's data folder
-    #[arg(long, global = true, value_name = "DIR", env = "THERMITE_DATA", hide_env = true)]
+    #[arg(long, global = true, value_name = "DIR")]
     data: Option<PathBuf>,
 }
 
@@ -64,6 +67,8 @@ struct Reach {
 enum Command {
     /// Try the whole thing on this machine: real lanes, a real comparison, verdicts
     Try(TryArgs),
+    /// Serve this machine's CPUs as a rig
+    Serve(serve::ServeArgs),
     /// Run a command on the device, in turn, and show its output
     Run(run::RunArgs),
     /// Measure a change against the champion, and follow to the verdict
@@ -142,6 +147,7 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
                 }
             }
         }
+        Command::Serve(args) => serve::serve(args, reach.data.clone(), say),
         Command::Run(args) => run::run(args, || reach.client(), say),
         Command::Judge(args) => judge::judge(args, || reach.client(), say),
         Command::Start(args) => runs::start(args, &reach.client()?, say),
@@ -150,33 +156,18 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
         Command::End(args) => runs::change(args, crate::client::RunChange::End, &reach.client()?, say),
         Command::Status(args) => status::status(args, &reach.client()?, say),
         Command::Cancel(args) => cancel::cancel(args, &reach.client()?, say),
-        Command::Verify(args) => verify::verify(args, || reach.client(), say),
+        Command::Verify(args) => verify::verify(args, reach.folder()?, || reach.client(), say),
     }
 }
 
 impl Reach {
-    fn client(&self) -> Result<Client, Fault> {
-        Client::open(&self.place())
+    fn client(&self) -> anyhow::Result<Client> {
+        Ok(Client::open(&Place { url: self.url.clone(), token_file: self.token_file.clone(), folder: self.folder()? })?)
     }
 
-    fn place(&self) -> Place {
-        Place {
-            url: self.url.clone(),
-            token_file: self.token_file.clone(),
-            folder: self.data.clone().unwrap_or_else(default_folder),
-        }
+    fn folder(&self) -> anyhow::Result<PathBuf> {
+        Ok(data_folder(self.data.clone(), &|name| std::env::var(name).ok())?)
     }
-}
-
-/// Where a rig keeps its data when nobody says otherwise.
-fn default_folder() -> PathBuf {
-    if rustix::process::geteuid().is_root() {
-        return PathBuf::from("/var/lib/thermite");
-    }
-    let below = |variable: &str, path: &str| Some(PathBuf::from(std::env::var_os(variable)?).join(path));
-    below("XDG_STATE_HOME", "thermite")
-        .or_else(|| below("HOME", ".local/state/thermite"))
-        .unwrap_or_else(|| PathBuf::from("thermite-data"))
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use thermite_actors::ports::{OutputSlice, RunRequest};
 use thermite_actors::view::{DevRunRow, JobRow, RigView, RunRow};
 use thermite_core::ids::{DevRunId, JobId, RunId};
 use thermite_core::job::StageKind;
+use thermite_svc::folder::{Endpoint, OWNER_TOKEN};
 
 /// How long a connection to the rig may take to come about.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -137,12 +138,6 @@ impl RunChange {
     }
 }
 
-/// The endpoint file of a rig that serves.
-#[derive(Deserialize)]
-struct Endpoint {
-    address: String,
-}
-
 #[derive(Serialize)]
 struct AskBody<'a> {
     argv: &'a [String],
@@ -181,7 +176,7 @@ impl Client {
             Some(url) => url.trim_end_matches('/').to_owned(),
             None => address_in(&place.folder)?,
         };
-        let token_file = place.token_file.clone().unwrap_or_else(|| place.folder.join(OWNER_TOKEN_FILE));
+        let token_file = place.token_file.clone().unwrap_or_else(|| place.folder.join(OWNER_TOKEN));
         let token = std::fs::read_to_string(&token_file)
             .map_err(|error| Fault::TokenFile { path: token_file.display().to_string(), why: plain(&error) })?;
         let agent = Agent::config_builder()
@@ -388,17 +383,13 @@ impl Client {
     }
 }
 
-const OWNER_TOKEN_FILE: &str = "owner-token";
-const ENDPOINT_FILE: &str = "endpoint.json";
-
 fn address_in(folder: &Path) -> Result<String, Fault> {
-    let file = folder.join(ENDPOINT_FILE);
     let no_rig = |why: String| Fault::NoRig { folder: folder.display().to_string(), why };
-    let text = std::fs::read(&file).map_err(|error| no_rig(format!("{ENDPOINT_FILE}: {}", plain(&error))))?;
-    let endpoint: Endpoint =
-        serde_json::from_slice(&text).map_err(|error| no_rig(format!("{ENDPOINT_FILE}: {error}")))?;
-    let address = endpoint.address;
-    Ok(if address.contains("://") { address } else { format!("http://{address}") })
+    match Endpoint::read(folder) {
+        Ok(Some(endpoint)) => Ok(endpoint.url),
+        Ok(None) => Err(no_rig("it has no endpoint.json".to_owned())),
+        Err(error) => Err(no_rig(format!("endpoint.json: {}", plain(&error)))),
+    }
 }
 
 /// The error in words, without the number that the standard library adds.
@@ -442,7 +433,7 @@ mod tests {
         assert_eq!(
             fault.to_string(),
             format!(
-                "no rig runs on {}: endpoint.json: no such file or directory; start one with `thermite serve`, or name \
+                "no rig runs on {}: it has no endpoint.json; start one with `thermite serve`, or name \
                  one with --url",
                 folder.path().display()
             )
@@ -508,7 +499,7 @@ mod tests {
 
     fn client_of(url: &str) -> (tempfile::TempDir, Client) {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join(OWNER_TOKEN_FILE), "secret\n").unwrap();
+        std::fs::write(folder.path().join(OWNER_TOKEN), "secret\n").unwrap();
         let place = Place { url: Some(url.into()), token_file: None, folder: folder.path().to_owned() };
         let client = Client::open(&place).unwrap();
         (folder, client)

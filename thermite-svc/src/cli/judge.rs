@@ -55,7 +55,11 @@ Exit codes: 0 win; 1 no gain; 2 undecided; 3 the change failed to build, check o
 infrastructure; 69 refused; 130 left before the verdict.";
 
 /// Submits a change and follows the job.
-pub(crate) fn judge(args: &JudgeArgs, client: impl FnOnce() -> Result<Client, Fault>, say: &Say) -> anyhow::Result<u8> {
+pub(crate) fn judge(
+    args: &JudgeArgs,
+    client: impl FnOnce() -> anyhow::Result<Client>,
+    say: &Say,
+) -> anyhow::Result<u8> {
     match judged(args, client, say) {
         // Here 70 would be one more word for the same: there is no verdict.
         Err(error) if exit::of_error(&error) == exit::INFRASTRUCTURE => {
@@ -66,7 +70,7 @@ pub(crate) fn judge(args: &JudgeArgs, client: impl FnOnce() -> Result<Client, Fa
     }
 }
 
-fn judged(args: &JudgeArgs, client: impl FnOnce() -> Result<Client, Fault>, say: &Say) -> anyhow::Result<u8> {
+fn judged(args: &JudgeArgs, client: impl FnOnce() -> anyhow::Result<Client>, say: &Say) -> anyhow::Result<u8> {
     let client = client()?;
     let run = run_worked_on(&client, args.run)?;
     let Submitted { job, ahead, same } =

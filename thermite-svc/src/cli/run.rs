@@ -9,7 +9,7 @@ use thermite_core::ids::RunId;
 use thermite_core::refusal::Refusal;
 use thermite_core::texts;
 
-use crate::client::{Client, Fault};
+use crate::client::Client;
 
 use super::follow::{News, Wish, follow};
 use super::runs::run_worked_on;
@@ -63,7 +63,7 @@ fn variable(text: &str) -> Result<(String, String), String> {
 }
 
 /// Asks for a development run and follows it.
-pub(crate) fn run(args: &RunArgs, client: impl FnOnce() -> Result<Client, Fault>, say: &Say) -> anyhow::Result<u8> {
+pub(crate) fn run(args: &RunArgs, client: impl FnOnce() -> anyhow::Result<Client>, say: &Say) -> anyhow::Result<u8> {
     if args.command.is_empty() {
         return Err(Refusal::EmptyCommand.into());
     }

@@ -1,13 +1,14 @@
 //! `thermite verify`: a verdict recomputed from its record (rule D9).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::Args;
 use serde_json::json;
 
 use thermite_core::ids::JobId;
+use thermite_core::log::LogEntry;
 use thermite_core::record::{self, Verified, VerifyFault};
+use thermite_svc::records::RecordsReader;
 
 use crate::client::{Client, Fault};
 
@@ -18,7 +19,7 @@ use super::{exit, show};
 #[derive(Debug, Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct VerifyArgs {
-    /// A record's file, or the id of a job of the rig
+    /// A record's file, a record's SHA-256, or the id of a job; the latter two are looked up in the data folder
     #[arg(value_name = "RECORD")]
     record: String,
     /// Print one JSON object
@@ -37,10 +38,11 @@ Exit codes: 0 it holds; 1 it does not; 69 no such record.";
 /// Verifies a record.
 pub(crate) fn verify(
     args: &VerifyArgs,
-    client: impl FnOnce() -> Result<Client, Fault>,
+    folder: PathBuf,
+    client: impl FnOnce() -> anyhow::Result<Client>,
     say: &Say,
 ) -> anyhow::Result<u8> {
-    let text = read(&args.record, client)?;
+    let text = read(&args.record, &folder, client)?;
     let answer = check(&text);
     if args.json {
         say.json(&match &answer {
@@ -84,13 +86,33 @@ fn holds(found: &Verified) -> String {
     )
 }
 
-fn read(record: &str, client: impl FnOnce() -> Result<Client, Fault>) -> anyhow::Result<String> {
-    if let Ok(job) = record.parse::<JobId>()
-        && !Path::new(record).exists()
-    {
-        return Ok(client()?.verdict(job, None)?);
+/// A file; else what the data folder knows by that name, whether or not a rig serves it; else what the rig says.
+fn read(name: &str, folder: &Path, client: impl FnOnce() -> anyhow::Result<Client>) -> anyhow::Result<String> {
+    let no_such = |why: &str| Fault::Refused { sentence: format!("record {name} is not there: {why}") };
+    if Path::new(name).exists() {
+        return std::fs::read_to_string(name).map_err(|error| no_such(&error.to_string()).into());
     }
-    std::fs::read_to_string(record)
-        .map_err(|error| Fault::Refused { sentence: format!("record {record} cannot be read: {error}") })
-        .context("failed to verify")
+    let is_hash = name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let job = name.parse::<JobId>().ok();
+    if !is_hash && job.is_none() {
+        return Err(no_such("no such file, and it is neither a record's SHA-256 nor a job's id").into());
+    }
+    match (RecordsReader::open(folder), job) {
+        (Ok(reader), None) => reader
+            .verdict(&name.to_ascii_lowercase())?
+            .ok_or_else(|| no_such(&format!("the records in {} have none of that hash", folder.display())).into()),
+        (Ok(reader), Some(job)) => {
+            let log = reader.about(&job.0)?;
+            let ended = log.iter().rev().find_map(|row| {
+                let LogEntry::JobEnded { job: of, record, .. } = &row.entry else { return None };
+                (*of == job).then(|| record.clone())
+            });
+            let Some(Some(hash)) = ended else {
+                return Err(no_such("that job has no verdict, or is not known there").into());
+            };
+            reader.verdict(&hash)?.ok_or_else(|| no_such("the log names it, the records do not have it").into())
+        }
+        (Err(_), Some(job)) => Ok(client()?.verdict(job, None)?),
+        (Err(fault), None) => Err(no_such(&fault.to_string()).into()),
+    }
 }
