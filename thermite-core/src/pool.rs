@@ -61,6 +61,8 @@ pub struct JudgeWork {
     pub entries: Vec<WorkEntry>,
     /// How many more jobs there are.
     pub unlisted: u32,
+    /// Runs whose development runs may not wait, and why: paused ones, and those that ended (rule A3).
+    pub stopped: Vec<(RunId, GaveUp)>,
 }
 
 /// A development run in the line.
@@ -320,6 +322,7 @@ impl Pool {
                 let waiter = Waiter { lane, dev_run, run, arrival, acceptable, limit, since: now, latest };
                 let ahead = self.insert(waiter);
                 out.push(PoolEffect::InLine { lane, dev_run, ahead });
+                self.let_stopped_go(&mut out);
             }
             PoolInput::CancelWait { lane, dev_run } => {
                 let before = self.waiters.len();
@@ -346,6 +349,7 @@ impl Pool {
                     out.push(PoolEffect::WorkTaken { version: work.version });
                     self.work = work;
                     self.work_known = true;
+                    self.let_stopped_go(&mut out);
                 }
             }
             PoolInput::RunStopped { run, why } => {
@@ -469,6 +473,16 @@ impl Pool {
         u32::try_from(place).unwrap_or(u32::MAX)
     }
 
+    /// Lets the development runs of paused and ended runs go, also those that came to the line after it (rule A3).
+    fn let_stopped_go(&mut self, out: &mut Vec<PoolEffect>) {
+        let why = |run: RunId| self.work.stopped.iter().find(|(stopped, _)| *stopped == run).map(|(_, why)| *why);
+        for Waiter { lane, dev_run, run, .. } in self.waiters.extract_if(.., |waiter| why(waiter.run).is_some()) {
+            if let Some(why) = why(run) {
+                out.push(PoolEffect::GaveUp { lane, dev_run, why });
+            }
+        }
+    }
+
     fn held_mut(&mut self, hold: HoldId, by: Holder) -> Option<(&mut Grant, &mut HeldFor)> {
         let member = self.members.get_mut(&hold.member)?;
         match &mut member.state {
@@ -538,6 +552,7 @@ impl Pool {
                     out.push(PoolEffect::GaveUp { lane, dev_run: waiter.dev_run, why });
                 } else {
                     self.insert(waiter);
+                    self.let_stopped_go(out);
                 }
             }
             (HeldFor::Lane { waiter, gave_up: true }, HoldEnd::NotStarted) => {
