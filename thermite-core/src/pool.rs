@@ -105,7 +105,12 @@ enum HeldFor {
     /// The judge; the stages the grant serves (arrival at most the winner's).
     Judge { serves: Vec<(JobId, StageKind)>, arrival: Arrival },
     /// A lane, with its place in the line, kept for the case that the hold never starts.
-    Lane { waiter: Waiter, gave_up: bool },
+    Lane {
+        waiter: Waiter,
+        /// Whether the lane has left its place, by its own wish or told that it gave up: a burnt number does not
+        /// bring it back.
+        left: bool,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -330,6 +335,14 @@ impl Pool {
                 if self.waiters.len() < before {
                     out.push(PoolEffect::WaitCancelled { lane, dev_run });
                 }
+                // A grant that crosses this is given back by the lane; should it be burnt first, nobody waits for it.
+                for member in self.members.values_mut() {
+                    if let MemberState::Held { held_for: HeldFor::Lane { waiter, left }, .. } = &mut member.state
+                        && waiter.dev_run == dev_run
+                    {
+                        *left = true;
+                    }
+                }
             }
             PoolInput::Claim { by, hold } => {
                 if let Some((grant, _)) = self.held_mut(hold, by)
@@ -384,12 +397,12 @@ impl Pool {
                 Grant::Offered { .. } | Grant::Voided | Grant::Claimed | Grant::Started { .. } => {}
             }
             let started = matches!(grant, Grant::Started { .. });
-            if let HeldFor::Lane { waiter, gave_up } = held_for
+            if let HeldFor::Lane { waiter, left } = held_for
                 && !started
-                && !*gave_up
+                && !*left
                 && waiter.latest <= now
             {
-                *gave_up = true;
+                *left = true;
                 late.push((hold, waiter.clone()));
             }
         }
@@ -413,7 +426,7 @@ impl Pool {
                 Grant::Voided | Grant::Claimed | Grant::Started { .. } => None,
             };
             let start = match (held_for, grant) {
-                (_, Grant::Started { .. }) | (HeldFor::Judge { .. }, _) | (HeldFor::Lane { gave_up: true, .. }, _) => {
+                (_, Grant::Started { .. }) | (HeldFor::Judge { .. }, _) | (HeldFor::Lane { left: true, .. }, _) => {
                     None
                 }
                 (HeldFor::Lane { waiter, .. }, _) => Some((waiter.latest, "granted run started")),
@@ -544,7 +557,7 @@ impl Pool {
 
     fn tell_holder(&mut self, now: Moment, hold: HoldId, held_for: HeldFor, how: HoldEnd, out: &mut Vec<PoolEffect>) {
         match (held_for, how) {
-            (HeldFor::Lane { waiter, gave_up: false }, HoldEnd::NotStarted) => {
+            (HeldFor::Lane { waiter, left: false }, HoldEnd::NotStarted) => {
                 let lane = waiter.lane;
                 out.push(PoolEffect::Requeued { lane, hold });
                 if waiter.latest <= now {
@@ -555,8 +568,8 @@ impl Pool {
                     self.let_stopped_go(out);
                 }
             }
-            (HeldFor::Lane { waiter, gave_up: true }, HoldEnd::NotStarted) => {
-                // It has been told that it gave up; its stop and the burnt number say the same.
+            (HeldFor::Lane { waiter, left: true }, HoldEnd::NotStarted) => {
+                // A lane that was told it gave up hears the same once more; one that left by its own wish has ended.
                 let how = HoldEnd::Stopped(StopCause::WaitedTooLong);
                 out.push(PoolEffect::HoldEnded { to: Holder::Lane(waiter.lane), hold, how });
             }
@@ -679,7 +692,7 @@ impl Pool {
                 Candidate::Lane { waiter } => {
                     let waiter = self.waiters.remove(waiter);
                     let to = (waiter.lane, waiter.dev_run);
-                    (HeldFor::Lane { waiter, gave_up: false }, Some(to))
+                    (HeldFor::Lane { waiter, left: false }, Some(to))
                 }
                 Candidate::Judge { .. } => {
                     let serves = self
