@@ -1,1 +1,4 @@
 //! Orders of messages between the actors, on virtual time.
+
+mod dev_runs;
+mod scenario;

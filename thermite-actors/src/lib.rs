@@ -17,4 +17,6 @@ mod outbox;
 mod pool;
 pub mod ports;
 pub mod rig;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod view;

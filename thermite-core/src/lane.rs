@@ -45,15 +45,15 @@ pub enum LaneState {
     Recording {
         /// What was asked.
         ask: Ask,
-        /// Whether it was cancelled meanwhile.
-        cancelled: bool,
+        /// The first cause of a stop, where one was asked for.
+        stop: Option<StopCause>,
     },
     /// It has a place in the line.
     Waiting {
         /// What was asked.
         ask: Ask,
-        /// Whether the line was told to let it go.
-        cancelled: bool,
+        /// The first cause of a stop, where the line was told to let it go.
+        stop: Option<StopCause>,
     },
     /// It has a device; its hold is being made durable, and nothing starts before.
     Granted {
@@ -259,7 +259,7 @@ impl Lane {
         if let Some(under_way) = self.under_way() {
             return Err(Refusal::LaneBusy { lane: self.lane, under_way });
         }
-        self.state = LaneState::Recording { ask, cancelled: false };
+        self.state = LaneState::Recording { ask, stop: None };
         Ok(vec![LaneEffect::RecordAsk])
     }
 
@@ -285,10 +285,11 @@ impl Lane {
             LaneInput::Requeued { hold } => self.requeued(hold, &mut out),
             LaneInput::GaveUp { dev_run, why } => self.gave_up(dev_run, why, &mut out),
             LaneInput::WaitCancelled { dev_run } => {
-                if let LaneState::Waiting { ask, .. } = self.state
+                if let LaneState::Waiting { ask, stop } = &self.state
                     && ask.dev_run == dev_run
                 {
-                    self.end(ask, DevRunEnd::Cancelled, &mut out);
+                    let (ask, end) = (*ask, stopped_unstarted(stop.clone()));
+                    self.end(ask, end, &mut out);
                 }
             }
             LaneInput::HoldEnded { hold, how } => self.hold_ended(hold, how, &mut out),
@@ -350,24 +351,26 @@ impl Lane {
     }
 
     fn ask_recorded(&mut self, out: &mut Vec<LaneEffect>) {
-        if let LaneState::Recording { ask, cancelled } = self.state {
-            if cancelled {
+        if let LaneState::Recording { ask, stop } = &self.state {
+            let (ask, stop) = (*ask, stop.clone());
+            if stop.is_some() {
                 // It never had a place in the line; the asker learns of both at once.
                 out.push(LaneEffect::AnswerQueued { dev_run: ask.dev_run, ahead: 0 });
-                self.end(ask, DevRunEnd::Cancelled, out);
+                self.end(ask, stopped_unstarted(stop), out);
             } else {
-                self.state = LaneState::Waiting { ask, cancelled: false };
+                self.state = LaneState::Waiting { ask, stop: None };
                 out.push(LaneEffect::AskPool);
             }
         }
     }
 
     fn granted(&mut self, dev_run: DevRunId, hold: HoldId, out: &mut Vec<LaneEffect>) {
-        match self.state {
-            LaneState::Waiting { ask, cancelled } if ask.dev_run == dev_run => {
-                if cancelled {
+        match &self.state {
+            LaneState::Waiting { ask, stop } if ask.dev_run == dev_run => {
+                let (ask, stop) = (*ask, stop.clone());
+                if stop.is_some() {
                     out.push(LaneEffect::ReleaseUnused { hold });
-                    self.end(ask, DevRunEnd::Cancelled, out);
+                    self.end(ask, stopped_unstarted(stop), out);
                 } else {
                     self.state = LaneState::Granted { ask, hold, stop: None, gave_up: None };
                     out.push(LaneEffect::Claim { hold });
@@ -393,22 +396,24 @@ impl Lane {
     }
 
     fn requeued(&mut self, burnt: HoldId, out: &mut Vec<LaneEffect>) {
-        let (ask, cancelled) = match &self.state {
-            LaneState::Granted { ask, hold, stop, .. } if *hold == burnt => (*ask, stop.is_some()),
-            LaneState::Holding { ask, hold, stop, .. } if *hold == burnt => (*ask, stop.is_some()),
+        let (ask, stop) = match &self.state {
+            LaneState::Granted { ask, hold, stop, .. } if *hold == burnt => (*ask, stop.clone()),
+            LaneState::Holding { ask, hold, stop, .. } if *hold == burnt => (*ask, stop.clone()),
             _ => return,
         };
-        self.state = LaneState::Waiting { ask, cancelled };
-        if cancelled {
+        let stopped = stop.is_some();
+        self.state = LaneState::Waiting { ask, stop };
+        if stopped {
             out.push(LaneEffect::CancelWait { dev_run: ask.dev_run });
         }
     }
 
     fn gave_up(&mut self, dev_run: DevRunId, why: GaveUp, out: &mut Vec<LaneEffect>) {
         match &mut self.state {
-            LaneState::Waiting { ask, cancelled } if ask.dev_run == dev_run => {
-                let (ask, cancelled) = (*ask, *cancelled);
-                self.end(ask, if cancelled { DevRunEnd::Cancelled } else { DevRunEnd::GaveUp { why } }, out);
+            LaneState::Waiting { ask, stop } if ask.dev_run == dev_run => {
+                let (ask, stop) = (*ask, stop.take());
+                let end = if stop.is_some() { stopped_unstarted(stop) } else { DevRunEnd::GaveUp { why } };
+                self.end(ask, end, out);
             }
             // Its latest moment passed between grant and start: the pool stops the hold, and the turn ends with it.
             LaneState::Granted { ask, gave_up, .. } | LaneState::Holding { ask, gave_up, .. }
@@ -445,9 +450,11 @@ impl Lane {
 
     fn stop(&mut self, dev_run: DevRunId, cause: StopCause, out: &mut Vec<LaneEffect>) {
         match &mut self.state {
-            LaneState::Recording { ask, cancelled } if ask.dev_run == dev_run => *cancelled = true,
-            LaneState::Waiting { ask, cancelled: cancelled @ false } if ask.dev_run == dev_run => {
-                *cancelled = true;
+            LaneState::Recording { ask, stop } if ask.dev_run == dev_run => {
+                stop.get_or_insert(cause);
+            }
+            LaneState::Waiting { ask, stop: stop @ None } if ask.dev_run == dev_run => {
+                *stop = Some(cause);
                 out.push(LaneEffect::CancelWait { dev_run });
             }
             LaneState::Granted { ask, stop, .. } if ask.dev_run == dev_run => {
@@ -487,5 +494,22 @@ impl Lane {
             | LaneState::Holding { ask, .. }
             | LaneState::Ending { ask, .. } => Some(ask),
         }
+    }
+}
+
+/// How a development run ends that was stopped before it had a device.
+fn stopped_unstarted(stop: Option<StopCause>) -> DevRunEnd {
+    match stop {
+        Some(StopCause::RunEnded) => DevRunEnd::GaveUp { why: GaveUp::RunEnded },
+        Some(StopCause::RigEnding) => DevRunEnd::RigEnded,
+        Some(
+            StopCause::Cancelled
+            | StopCause::StageOver
+            | StopCause::WaitedTooLong
+            | StopCause::LimitReached { .. }
+            | StopCause::Exited { .. }
+            | StopCause::StartFailed { .. },
+        )
+        | None => DevRunEnd::Cancelled,
     }
 }

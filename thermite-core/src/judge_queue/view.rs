@@ -85,8 +85,8 @@ impl JudgeQueue {
     pub fn live_job(&self, id: JobId) -> Option<LiveJob> {
         let job = self.jobs.get(&id)?;
         let ahead = self.ahead(id);
-        let each = self.jobs.values().map(|job| job.stage_worst).max().unwrap_or_default();
-        let ahead_worst = after_turns(Moment::START, ahead, Span::millis(each.as_millis().saturating_mul(STAGES_MOST)));
+        let each = Span::millis(self.longest_stage.as_millis().saturating_mul(STAGES_MOST));
+        let ahead_worst = after_turns(Moment::START, ahead, each);
         Some(self.seen(id, job, ahead, ahead_worst.since(Moment::START)))
     }
 
