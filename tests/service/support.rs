@@ -61,11 +61,12 @@ impl Again {
         Again::spawn(shell, name, variable, value)
     }
 
-    /// The next line that begins with `mark`, without it; `None` once the child has closed its output.
+    /// What follows `mark` in the next line that has it; `None` once the child has closed its output. The test runner
+    /// puts words of its own before a test's first line.
     pub(crate) fn next(&mut self, mark: &str) -> Option<String> {
         loop {
             let line = self.lines.next()?.unwrap();
-            if let Some(rest) = line.strip_prefix(mark) {
+            if let Some((_, rest)) = line.split_once(mark) {
                 return Some(rest.to_owned());
             }
         }
