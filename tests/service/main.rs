@@ -1,4 +1,8 @@
 //! The shells: a real server, the real binary, real kill -9.
+#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
+mod binary;
+mod cli;
 mod records;
 mod support;
+mod try_out;
