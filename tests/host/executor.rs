@@ -14,6 +14,7 @@ use thermite_core::contract::{Contract, Leftovers};
 use thermite_core::dev_run::{DevRunSpec, Exit};
 use thermite_core::ids::{Arrival, DevRunId, HoldId, JobId, LaneId, MemberId, RunId};
 use thermite_core::job::{JobSpec, StageKind};
+use thermite_core::readiness::{Reading, names};
 use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::Span;
 
@@ -58,11 +59,14 @@ fn a_change_that_does_twice_the_work_is_built_checked_and_timed_as_slower() {
         assert_eq!((champion.len(), &champion), (64, &again), "the same source is the same artefact");
         assert_ne!(champion, change);
         // CPU time, so a busy machine does not matter.
-        let d = d(&times, Order::Abba);
+        let d = Order::Abba.ratio(&times.ns);
         assert!((-1.2..-0.35).contains(&d), "ln 1/2 is -0.69, found {d} from {:?}", times.ns);
-        assert!(self::d(&twice, Order::Baab).abs() < 0.3, "champion against itself: {:?}", twice.ns);
+        assert!(Order::Baab.ratio(&twice.ns).abs() < 0.3, "champion against itself: {:?}", twice.ns);
         assert!(times.before.at <= times.started && times.started <= times.after.at);
-        assert!(times.before.signals.iter().any(|signal| signal.name == "other_use"));
+        let own = |reading: &Reading| {
+            reading.signals.iter().find(|signal| signal.name == names::LOAD1_OWN).and_then(|signal| signal.value)
+        };
+        assert!(own(&times.after) > own(&times.before), "the judge's own use is known to the driver");
     });
 }
 
@@ -517,24 +521,22 @@ impl Bench {
     }
 
     async fn built(&self, side: Side) -> String {
-        match self.step(StageStep::Build { side }).await {
-            StepReport::Built { side: built, artefact } if built == side => artefact,
-            other => panic!("{other:?}"),
-        }
+        let report = self.step(StageStep::Build { side }).await;
+        let StepReport::Built { side: built, artefact } = report else { panic!("{report:?}") };
+        assert_eq!(built, side);
+        artefact
     }
 
     async fn timed(&self, pair: Pair, order: Order) -> BlockTimes {
-        match self.step(StageStep::Block { pair, order }).await {
-            StepReport::Timed { times } => times,
-            other => panic!("{other:?}"),
-        }
+        let report = self.step(StageStep::Block { pair, order }).await;
+        let StepReport::Timed { times } = report else { panic!("{report:?}") };
+        times
     }
 
     async fn failed(&self, step: StageStep) -> (Side, String) {
-        match self.step(step).await {
-            StepReport::Failed { side, why } => (side, why),
-            other => panic!("{other:?}"),
-        }
+        let report = self.step(step).await;
+        let StepReport::Failed { side, why } = report else { panic!("{report:?}") };
+        (side, why)
     }
 
     /// A file of both sides' workspaces.
@@ -593,15 +595,5 @@ async fn until(what: &str, mut so: impl FnMut() -> bool) {
     while !so() {
         assert!(std::time::Instant::now() < by, "not within {} s: {what}", PATIENCE.as_secs());
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-    }
-}
-
-/// mean(ln tA) - mean(ln tB): positive where the change is faster.
-fn d(times: &BlockTimes, order: Order) -> f64 {
-    let ln = times.ns.map(|ns| (ns as f64).ln());
-    let (outer, inner) = ((ln[0] + ln[3]) / 2.0, (ln[1] + ln[2]) / 2.0);
-    match order {
-        Order::Abba => outer - inner,
-        Order::Baab => inner - outer,
     }
 }

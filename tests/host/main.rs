@@ -1,10 +1,8 @@
 //! This machine as the ports: real processes, real files, real git.
-#![expect(clippy::unwrap_used, reason = "the helpers of tests unwrap as tests do")]
-
-mod cpu;
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 mod capture;
+mod cpu;
 mod driver;
 mod escape;
 mod executor;
@@ -12,5 +10,5 @@ mod git;
 mod kit;
 mod launch;
 mod repo;
-mod workspaces;
 mod sweep;
+mod workspaces;

@@ -82,13 +82,13 @@ pub fn busy_ticks(text: &str, cpus: &CpuList) -> Option<u64> {
     (seen == cpus.count()).then_some(busy)
 }
 
-/// Ticks that one process used itself, its children apart, from the text of `/proc/PID/stat`.
+/// Ticks that a process and all children it has reaped used, and theirs, from the text of `/proc/PID/stat`.
 pub fn process_ticks(text: &str) -> Option<u64> {
     // The name may hold blanks and brackets: count from the last bracket on.
     let (_, rest) = text.rsplit_once(')')?;
-    let mut fields = rest.split_ascii_whitespace().skip(11);
-    let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    Some(user + system)
+    let four: Vec<u64> =
+        rest.split_ascii_whitespace().skip(11).take(4).map(str::parse).collect::<Result<_, _>>().ok()?;
+    (four.len() == 4).then(|| four.iter().sum())
 }
 
 /// Microseconds in which some task waited for a CPU, from the text of `/proc/pressure/cpu`.
