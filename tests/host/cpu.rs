@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use proptest::prelude::*;
+
 use thermite_actors::host::cpu::CpuDriver;
 use thermite_actors::host::cpu::cgroups::{self, Version};
 use thermite_actors::host::cpu::proc_files::{self, CpuList};
@@ -305,6 +307,25 @@ async fn this_machine_gives_a_plausible_reading() {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap();
     let has_cpu = groups.lines().any(|line| line.starts_with("0::") || line.contains(":cpu"));
     assert_eq!(!reading.throttle.is_empty(), has_cpu, "own groups: {groups}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_000) })]
+
+    #[test]
+    fn no_text_brings_the_readers_down(
+        text in "([a-z0-9:/,. ()\\\\-]{0,30}\n?){0,6}|(cpu[0-9]( [0-9]{1,25}){0,10}\n){0,4}|([0-9]:[a-z,]{0,6}:/[a-z/.]{0,9}\n){0,4}",
+        other in "([0-9]{1,3} [0-9] 0:1 /[a-z/.]{0,6} /[a-z/\\\\0-9]{0,9} rw - cgroup2? x rw(,cpu)?\n){0,4}",
+    ) {
+        let cpus = CpuList::read("0-3").unwrap();
+        let _ = (proc_files::load1(&text), proc_files::busy_ticks(&text, &cpus), proc_files::process_ticks(&text));
+        let _ = (proc_files::pressure_us(&text), proc_files::cpu_model(&text), CpuList::read(&text));
+        let _ = cgroups::throttle_figures(Version::V1, &text);
+        for group in cgroups::groups(Path::new("/root-of-files"), &text, &other) {
+            prop_assert!(group.folder.starts_with("/root-of-files"), "{:?}", group.folder);
+            prop_assert!(!group.folder.components().any(|part| part.as_os_str() == ".."), "{:?}", group.folder);
+        }
+    }
 }
 
 fn signal<'a>(reading: &'a Reading, name: &str) -> &'a Signal {

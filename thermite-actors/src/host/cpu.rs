@@ -33,8 +33,6 @@ const TICK_MS: f64 = 10.0;
 const SAMPLE_AGE_MAX: Span = Span::millis(2 * limits::CPU_LOOK_EVERY.as_millis());
 /// Samples kept; a block makes two.
 const SAMPLES_MAX: usize = 256;
-/// How long one reading may take before the machine counts as not answering.
-const READING_MAX: Span = Span::seconds(10);
 
 /// Reads the machine's clocks: the kernel's, or a test's.
 pub type ReadClocks = Arc<dyn Fn() -> Clocks + Send + Sync>;
@@ -147,10 +145,12 @@ impl TargetDriver for CpuDriver {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             let reading = tokio::task::spawn_blocking(move || shared.reading());
-            match tokio::time::timeout(READING_MAX.to_std(), reading).await {
+            match tokio::time::timeout(limits::CPU_READING_MAX.to_std(), reading).await {
                 Ok(Ok(reading)) => Ok(reading),
                 Ok(Err(error)) => Err(DeviceFault(format!("reading the machine's CPUs failed: {error}"))),
-                Err(_) => Err(DeviceFault(format!("reading the machine's CPUs took longer than {READING_MAX}"))),
+                Err(_) => {
+                    Err(DeviceFault(format!("reading the machine's CPUs took longer than {}", limits::CPU_READING_MAX)))
+                }
             }
         })
     }

@@ -266,6 +266,16 @@ impl Shared {
                     });
                 }
             }
+            if found.git_dir == repository.common && self.accounts.judge() != Identity::RigsUser {
+                return Err(Refusal::Impossible {
+                    thing: format!("lane {number}'s worktree"),
+                    value: found.path.display().to_string(),
+                    expected:
+                        "a linked worktree (`git worktree add`): a lane's tree is given to the lane's account, and \
+                               the repository itself must not be"
+                            .to_owned(),
+                });
+            }
             if self.work.starts_with(&found.path) {
                 return Err(Refusal::Impossible {
                     thing: format!("lane {number}'s worktree"),
@@ -322,11 +332,7 @@ impl Shared {
             return Err(Refusal::OutsideEditable { outside: first_few(&outside), editable: kit.editable.join(", ") });
         }
         if let Some(nested) = differences.iter().find(|difference| difference.is_nested) {
-            return Err(Refusal::Impossible {
-                thing: format!("{} in the change", nested.path.display()),
-                value: "a nested repository".to_owned(),
-                expected: "files: git does not carry a nested repository's content".to_owned(),
-            });
+            return Err(nested_repository(&nested.path));
         }
         // Only editable paths differ, so the change's tree is the champion's with the change's editable paths.
         let candidate_tree = self.git.tree(&repository, &commit)?;
@@ -363,7 +369,11 @@ impl Shared {
         let worktree: Worktree = self.git.worktree(repository, folder)?;
         let _storing = self.storing();
         // New files outside the editable paths are no part of a submission (rule E5): often they are built ones.
-        Ok(self.git.capture(repository, &worktree, may_touch)?.commit)
+        let captured = self.git.capture(repository, &worktree, may_touch)?;
+        match captured.nested.iter().find(|nested| may_touch(nested)) {
+            None => Ok(captured.commit),
+            Some(nested) => Err(nested_repository(nested)),
+        }
     }
 
     fn attempt(&self, job: JobId, stage: StageKind, attempt: u32) -> PathBuf {
@@ -410,6 +420,14 @@ fn inside(path: &Path) -> Result<PathBuf, Refusal> {
             value: path.display().to_string(),
             expected: "relative to the repository's root and inside it, such as kit.toml".to_owned(),
         }),
+    }
+}
+
+fn nested_repository(path: &Path) -> Refusal {
+    Refusal::Impossible {
+        thing: format!("{} in the change", path.display()),
+        value: "a nested repository".to_owned(),
+        expected: "files: git does not carry a nested repository's content".to_owned(),
     }
 }
 

@@ -12,6 +12,7 @@ use thermite_core::block::{BlockTimes, Order, Pair, Side};
 use thermite_core::contract::{Argv, Kit, Timer};
 use thermite_core::dev_run::Exit;
 use thermite_core::ids::{DevRunId, HoldId};
+use thermite_core::limits::FAILURE_TAIL_BYTES;
 use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::{Moment, Span};
 
@@ -23,8 +24,6 @@ use crate::ports::{Clock, Outputs, StageRef, StopProof, TargetDriver};
 
 /// Where both sides see their own tree.
 const WORKSPACE_AT: &str = "/run/judge";
-/// How much of a failed command's output is repeated, in bytes.
-const TAIL_BYTES: u64 = 2 * 1024;
 
 /// A command of the judge's that did not end as it should.
 enum Trouble {
@@ -282,8 +281,10 @@ impl Inner {
     /// The end of a command's output, as the end of a sentence.
     fn tail(&self, output: DevRunId) -> String {
         let whole = self.judge_outputs.read(output, 0, 0).map_or(0, |slice| slice.total);
-        let from = whole.saturating_sub(TAIL_BYTES);
-        let Some(slice) = self.judge_outputs.read(output, from, TAIL_BYTES as usize) else { return String::new() };
+        let from = whole.saturating_sub(FAILURE_TAIL_BYTES);
+        let Some(slice) = self.judge_outputs.read(output, from, FAILURE_TAIL_BYTES as usize) else {
+            return String::new();
+        };
         let text = String::from_utf8_lossy(&slice.bytes);
         let text = text.trim();
         if text.is_empty() {
