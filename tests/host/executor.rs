@@ -3,20 +3,26 @@
 use std::future::Future;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
+use thermite_actors::host::clock::{self, BootClock};
 use thermite_actors::host::cpu::CpuDriver;
 use thermite_actors::host::executor::{ExecutorSettings, HostExecutor};
 use thermite_actors::host::launch::{Launcher, LauncherSettings};
 use thermite_actors::host::workspaces::{Accounts, HostWorkspaces};
-use thermite_actors::ports::{Executor, Outputs, RunRequest, StageRef, StopProof, Workspaces};
+use thermite_actors::ports::{Clock, Executor, Outputs, RunRequest, StageRef, StopProof, TargetDriver, Workspaces};
 use thermite_core::block::{BlockTimes, Order, Pair, Side};
 use thermite_core::contract::{Contract, Leftovers};
 use thermite_core::dev_run::{DevRunSpec, Exit};
 use thermite_core::ids::{Arrival, DevRunId, HoldId, JobId, LaneId, MemberId, RunId};
 use thermite_core::job::{JobSpec, StageKind};
+use thermite_core::limits;
+use thermite_core::noise::Noise;
 use thermite_core::readiness::{Reading, names};
-use thermite_core::stage::{StageStep, StepReport};
+use thermite_core::record::MeasuredOn;
+use thermite_core::stage::{Directive, Stage, StageEnd, StagePlan, StageStep, StepReport};
 use thermite_core::time::Span;
+use thermite_core::verdict::Verdict;
 
 use crate::driver::{PATIENCE, unique, wait_until};
 use crate::repo::{Repo, commit, git, write};
@@ -109,6 +115,44 @@ fn reported_times_are_the_blocks_times_whatever_the_clock_says() {
 
         let (a, b) = (10_000_000, 20_000_000);
         assert_eq!((abba, baab, twice), ([a, b, b, a], [b, a, a, b], [a; 4]));
+    });
+}
+
+#[test]
+fn a_whole_stage_goes_from_the_workspaces_to_its_verdict() {
+    local(async {
+        let kit = kit(r#"build = ["sh", "-c", "cp src/time built"]
+               check = ["test", "-s", "built"]
+               measure = ["sh", "-c", "cat built >&3"]
+               timer = "reported"
+               artefacts = ["built"]"#);
+        for (change, verdict) in [("0.008", Verdict::Win), ("0.015", Verdict::NoGain { slower: true })] {
+            // The driver reads a quiet machine, so that a busy one does not matter here.
+            let quiet = quiet_machine();
+            let driver = CpuDriver::below(quiet.path().to_owned(), Arc::new(clock::clocks));
+            let files = ([("src/time", "0.010")], [("src/time", change)]);
+            let Some(bench) = Bench::open_with(driver.clone(), &kit, &files.0, &files.1).await else { return };
+            let mut stage = Stage::new(BootClock.now(), bench.plan(&driver));
+
+            let end = loop {
+                stage.advance(BootClock.now());
+                match stage.directive() {
+                    Directive::Do(StageStep::Look) => {
+                        let reading = driver.read().await.unwrap();
+                        stage.report(BootClock.now(), StepReport::Looked { reading });
+                    }
+                    Directive::Do(step) => {
+                        let report = bench.step(step).await;
+                        stage.report(BootClock.now(), report);
+                    }
+                    Directive::Wait { why, .. } => panic!("a quiet machine is ready: {why}"),
+                    Directive::End(end) => break *end,
+                }
+            };
+
+            let StageEnd::Decided { verdict: found, .. } = end else { panic!("{end:?}") };
+            assert_eq!(found, verdict, "{change} s instead of 0.010 s");
+        }
     });
 }
 
@@ -463,6 +507,15 @@ struct Bench {
 impl Bench {
     /// None where this machine gives no isolation; the launcher's tests say so too.
     async fn open(kit: &str, champion: &[(&str, &str)], change: &[(&str, &str)]) -> Option<Bench> {
+        Bench::open_with(CpuDriver::of_this_machine(), kit, champion, change).await
+    }
+
+    async fn open_with(
+        driver: CpuDriver,
+        kit: &str,
+        champion: &[(&str, &str)],
+        change: &[(&str, &str)],
+    ) -> Option<Bench> {
         let files: Vec<(&str, &str)> = [("kit.toml", kit)].into_iter().chain(champion.iter().copied()).collect();
         let repo = Repo::with(&files);
         let lanes = [repo.lane("lane-1"), repo.lane("lane-2")];
@@ -494,7 +547,6 @@ impl Bench {
         let (job, run) = (JobId(uuid::Uuid::now_v7()), RunId(uuid::Uuid::now_v7()));
         let job = Rc::new(JobSpec { job, run, arrival: Arrival(1), pinned });
         let settings = ExecutorSettings { rig, data: repo.data(), accounts };
-        let driver = CpuDriver::of_this_machine();
         let executor = HostExecutor::open(launcher, workspaces.clone(), driver, settings).unwrap();
         let hold = HoldId { member: MemberId(0), number: 1 };
         Some(Bench { repo, executor, workspaces, job, hold, _state: state })
@@ -510,6 +562,33 @@ impl Bench {
 
     fn stage(&self) -> StageRef {
         StageRef { job: Rc::clone(&self.job), stage: StageKind::Screening, attempt: 1 }
+    }
+
+    /// A screening on a device whose noise is known.
+    fn plan(&self, driver: &CpuDriver) -> StagePlan {
+        let facts = driver.facts();
+        let on = MeasuredOn {
+            uuid: facts.uuid,
+            model: facts.model,
+            driver: facts.driver,
+            clock_policy: facts.clock_policy,
+            runner: "this machine".into(),
+            cpus: facts.cpus,
+        };
+        let (key, wall_ms) = (on.noise_key(&self.job.pinned.kit_hash), clock::clocks().wall_ms);
+        StagePlan {
+            spec: (*self.job).clone(),
+            stage: StageKind::Screening,
+            attempt: 1,
+            hold: self.hold,
+            on,
+            noise: Some(Noise { key, scale: 0.01, blocks: 40, wall_ms }),
+            seed: 7,
+            screened: None,
+            look_every: limits::CPU_LOOK_EVERY,
+            ready_wait_max: limits::READY_WAIT_MAX,
+            wall_ms,
+        }
     }
 
     async fn step(&self, step: StageStep) -> StepReport {
@@ -566,6 +645,20 @@ impl Bench {
         until("the output is complete", || read().complete).await;
         String::from_utf8_lossy(&read().bytes).into_owned()
     }
+}
+
+/// The files of a machine with two idle CPUs.
+fn quiet_machine() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (path, text) in [
+        ("proc/loadavg", "0.00 0.00 0.00 1/100 1\n"),
+        ("proc/stat", "cpu0 1 0 0 1 0 0 0 0 0 0\ncpu1 1 0 0 1 0 0 0 0 0 0\n"),
+        ("proc/self/stat", "7 (rig) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 0 0 0"),
+        ("sys/devices/system/cpu/online", "0-1\n"),
+    ] {
+        write(&folder.path().join(path), text);
+    }
+    folder
 }
 
 /// A kit with these lines.

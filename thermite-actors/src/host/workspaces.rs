@@ -87,6 +87,9 @@ struct Shared {
     trees_file: PathBuf,
     /// One thread at a time writes into the stores.
     storing: Mutex<()>,
+    /// One thread at a time lays out or takes away the judge's copies: a layout that nobody waits for any more must not
+    /// come after its job was forgotten.
+    laying: Mutex<()>,
 }
 
 impl HostWorkspaces {
@@ -112,6 +115,7 @@ impl HostWorkspaces {
                 trees: Mutex::new(trees),
                 trees_file,
                 storing: Mutex::new(()),
+                laying: Mutex::new(()),
             }),
         })
     }
@@ -145,6 +149,7 @@ impl HostWorkspaces {
 
     /// Takes what a job's attempts laid out off the disk, on the calling thread.
     pub fn forget_here(&self, job: JobId) {
+        let _laying = in_turn(&self.shared.laying);
         let folder = self.shared.work.join(job.to_string());
         match std::fs::remove_dir_all(&folder) {
             Ok(()) => {}
@@ -217,13 +222,8 @@ impl Shared {
     }
 
     fn keep(&self, repository: &Repository, commit: &str) -> Result<(), GitFault> {
-        let _storing = self.storing();
+        let _storing = in_turn(&self.storing);
         self.git.keep(repository, commit)
-    }
-
-    fn storing(&self) -> std::sync::MutexGuard<'_, ()> {
-        // It guards nothing but the order of writers: one that panicked leaves a store that git itself keeps whole.
-        self.storing.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn kit(
@@ -337,7 +337,7 @@ impl Shared {
         // Only editable paths differ, so the change's tree is the champion's with the change's editable paths.
         let candidate_tree = self.git.tree(&repository, &commit)?;
         let candidate = {
-            let _storing = self.storing();
+            let _storing = in_turn(&self.storing);
             self.git.commit(&repository, &candidate_tree, &champion)?
         };
         let paths = differences.iter().map(|difference| difference.path.display().to_string()).collect();
@@ -367,7 +367,7 @@ impl Shared {
             });
         };
         let worktree: Worktree = self.git.worktree(repository, folder)?;
-        let _storing = self.storing();
+        let _storing = in_turn(&self.storing);
         // New files outside the editable paths are no part of a submission (rule E5): often they are built ones.
         let captured = self.git.capture(repository, &worktree, may_touch)?;
         match captured.nested.iter().find(|nested| may_touch(nested)) {
@@ -381,6 +381,7 @@ impl Shared {
     }
 
     fn lay_out(&self, job: &JobSpec, stage: StageKind, attempt: u32) -> Result<(), String> {
+        let _laying = in_turn(&self.laying);
         let folder = self.attempt(job.job, stage, attempt);
         // What an attempt of that number left that never came to its end.
         match std::fs::remove_dir_all(&folder) {
@@ -403,6 +404,12 @@ impl Shared {
         let file = folder.join("sides");
         std::fs::write(&file, sides).map_err(|error| format!("{} cannot be written: {error}", file.display()))
     }
+}
+
+/// Waits for one's turn. What is guarded is the order alone: whoever panicked in its turn left files that the next
+/// makes afresh, or a store that git itself keeps whole.
+fn in_turn(order: &Mutex<()>) -> std::sync::MutexGuard<'_, ()> {
+    order.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// A kit's path as git names it: relative, inside the repository.
