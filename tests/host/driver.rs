@@ -234,15 +234,16 @@ fn shared_folder() -> &'static Path {
 
 /// Has a shell remove a folder once this process is gone: a static is never dropped.
 fn remove_at_exit(folder: &Path) {
+    // `setsid --fork` ends at once, so there is nobody to wait for.
     let script = "while kill -0 \"$1\" 2>/dev/null; do sleep 1; done; rm -rf \"$2\"";
     let this = std::process::id().to_string();
     Command::new("setsid")
-        .args(["sh", "-c", script, "remove", &this])
+        .args(["--fork", "sh", "-c", script, "remove", &this])
         .arg(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .spawn()
+        .status()
         .unwrap();
 }
 

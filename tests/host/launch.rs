@@ -165,6 +165,73 @@ fn a_run_that_is_let_go_of_is_ended() {
 }
 
 #[test]
+fn a_launch_that_is_forgotten_half_way_leaves_nothing() {
+    for who in everyone() {
+        let place = Place::new(who);
+        let mut rig = Rig::start(&place);
+        if !rig.isolates() {
+            continue;
+        }
+        for _ in 0..10 {
+            let forgotten = rig.ok("launch-and-forget", json!({ "spec": place.spec(&["true"]) }));
+            assert_eq!(forgotten, true, "it was at its gate within one look");
+        }
+        wait_until("its run files are gone", || fs::read_dir(place.path("state/runs")).unwrap().count() == 0);
+        wait_until("its groups are gone", || place.groups(&rig.name).is_empty());
+        wait_until("its launchers have ended", || living_children(rig.pid()) == 0);
+
+        rig.run_to_end(&place.spec(&["true"]));
+
+        assert_eq!(children(rig.pid()), 0, "the next launch reaps what ended");
+    }
+}
+
+/// The children of a process, ended ones that are not reaped included.
+fn children(parent: u32) -> usize {
+    states_of_children(parent).len()
+}
+
+fn living_children(parent: u32) -> usize {
+    states_of_children(parent).iter().filter(|state| *state != "Z").count()
+}
+
+fn states_of_children(parent: u32) -> Vec<String> {
+    let stats =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok());
+    let fields = stats.filter_map(|stat| stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned()));
+    let parent = parent.to_string();
+    fields
+        .filter(|rest| rest.split(' ').nth(1) == Some(&parent))
+        .map(|rest| rest.split(' ').next().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn a_rig_that_keeps_its_files_to_itself_does_not_close_a_run_s_places() {
+    for who in everyone() {
+        let place = Place::new(who);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "umask 077; exec \"$@\"", "sh"]);
+        if who != Who::Root {
+            // Only a root rig's runs are another user's.
+            continue;
+        }
+        shell.arg(rig_program());
+        let name = unique("t");
+        let mut rig = Rig::spawn(shell, &name);
+        rig.containment = rig.ok("open", json!({ "rig": name, "state": place.path("state"), "hidden": [] }));
+        if !rig.isolates() {
+            continue;
+        }
+        let spec = place.spec(&["sh", "-c", "ls /run/cases >/dev/null && echo x >made && umask"]);
+
+        assert_eq!(rig.run_to_end(&spec)["exit"], "code 0", "{}", place.output(&spec));
+
+        assert_eq!(place.output(&spec), "0022\n");
+    }
+}
+
+#[test]
 fn a_command_is_timed_from_exec_to_exit_and_not_by_its_preparation() {
     for who in everyone() {
         let place = Place::new(who);
