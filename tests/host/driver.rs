@@ -70,7 +70,8 @@ pub(crate) fn unique(what: &str) -> String {
 fn base() -> PathBuf {
     let own = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let open = |place: &Path| fs::metadata(place).is_ok_and(|about| about.permissions().mode() & 0o1 != 0);
-    if own.ancestors().all(open) { own.to_owned() } else { std::env::temp_dir() }
+    let is_writable = rustix::fs::access(own, rustix::fs::Access::WRITE_OK).is_ok();
+    if is_writable && own.ancestors().all(open) { own.to_owned() } else { std::env::temp_dir() }
 }
 
 /// Folders for one test, with what its rig and its runs need.
