@@ -113,6 +113,18 @@ pub const COMMAND_ARGS_MAX: usize = 1_024;
 pub const COMMAND_BYTES_MAX: usize = 128 * 1024;
 /// The largest kit.toml read, in bytes.
 pub const KIT_BYTES_MAX: u64 = 256 * 1024;
+/// How long one git command may take: a first fetch of a large tree from a slow disk.
+pub const GIT_COMMAND_MAX: Span = Span::minutes(2);
+/// The most new or changed content that one lane's uncommitted change may bring, in bytes.
+pub const CHANGE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// The most new or changed files of one lane's uncommitted change.
+pub const CHANGE_FILES_MAX: usize = 20_000;
+/// The most that is hashed of all artefacts of one side, in bytes.
+pub const ARTEFACT_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
+/// How much of a failed command's output its sentence repeats, in bytes.
+pub const FAILURE_TAIL_BYTES: u64 = 2 * 1024;
+/// How long one reading of this machine's CPUs may take before the device counts as not answering.
+pub const CPU_READING_MAX: Span = Span::seconds(10);
 /// The largest REST request body, in bytes.
 pub const REST_BODY_BYTES_MAX: usize = 1024 * 1024;
 /// The longest idempotency key, in bytes (rule A13).
