@@ -45,15 +45,15 @@ pub enum LaneState {
     Recording {
         /// What was asked.
         ask: Ask,
-        /// Whether it was cancelled meanwhile.
-        cancelled: bool,
+        /// The first cause of a stop, where one was asked for meanwhile.
+        stop: Option<StopCause>,
     },
     /// It has a place in the line.
     Waiting {
         /// What was asked.
         ask: Ask,
-        /// Whether the line was told to let it go.
-        cancelled: bool,
+        /// The first cause of a stop, where the line was told to let it go.
+        stop: Option<StopCause>,
     },
     /// It has a device; its hold is being made durable, and nothing starts before.
     Granted {
@@ -259,7 +259,7 @@ impl Lane {
         if let Some(under_way) = self.under_way() {
             return Err(Refusal::LaneBusy { lane: self.lane, under_way });
         }
-        self.state = LaneState::Recording { ask, cancelled: false };
+        self.state = LaneState::Recording { ask, stop: None };
         Ok(vec![LaneEffect::RecordAsk])
     }
 
@@ -285,10 +285,11 @@ impl Lane {
             LaneInput::Requeued { hold } => self.requeued(hold, &mut out),
             LaneInput::GaveUp { dev_run, why } => self.gave_up(dev_run, why, &mut out),
             LaneInput::WaitCancelled { dev_run } => {
-                if let LaneState::Waiting { ask, .. } = self.state
+                if let LaneState::Waiting { ask, stop } = &self.state
                     && ask.dev_run == dev_run
                 {
-                    self.end(ask, DevRunEnd::Cancelled, &mut out);
+                    let (ask, cause) = (*ask, stop.clone().unwrap_or(StopCause::Cancelled));
+                    self.end(ask, end_by(cause, None), &mut out);
                 }
             }
             LaneInput::HoldEnded { hold, how } => self.hold_ended(hold, how, &mut out),
@@ -350,24 +351,26 @@ impl Lane {
     }
 
     fn ask_recorded(&mut self, out: &mut Vec<LaneEffect>) {
-        if let LaneState::Recording { ask, cancelled } = self.state {
-            if cancelled {
+        if let LaneState::Recording { ask, stop } = &self.state {
+            let (ask, stop) = (*ask, stop.clone());
+            if let Some(cause) = stop {
                 // It never had a place in the line; the asker learns of both at once.
                 out.push(LaneEffect::AnswerQueued { dev_run: ask.dev_run, ahead: 0 });
-                self.end(ask, DevRunEnd::Cancelled, out);
+                self.end(ask, end_by(cause, None), out);
             } else {
-                self.state = LaneState::Waiting { ask, cancelled: false };
+                self.state = LaneState::Waiting { ask, stop: None };
                 out.push(LaneEffect::AskPool);
             }
         }
     }
 
     fn granted(&mut self, dev_run: DevRunId, hold: HoldId, out: &mut Vec<LaneEffect>) {
-        match self.state {
-            LaneState::Waiting { ask, cancelled } if ask.dev_run == dev_run => {
-                if cancelled {
+        match &self.state {
+            LaneState::Waiting { ask, stop } if ask.dev_run == dev_run => {
+                let (ask, stop) = (*ask, stop.clone());
+                if let Some(cause) = stop {
                     out.push(LaneEffect::ReleaseUnused { hold });
-                    self.end(ask, DevRunEnd::Cancelled, out);
+                    self.end(ask, end_by(cause, None), out);
                 } else {
                     self.state = LaneState::Granted { ask, hold, stop: None, gave_up: None };
                     out.push(LaneEffect::Claim { hold });
@@ -393,22 +396,25 @@ impl Lane {
     }
 
     fn requeued(&mut self, burnt: HoldId, out: &mut Vec<LaneEffect>) {
-        let (ask, cancelled) = match &self.state {
-            LaneState::Granted { ask, hold, stop, .. } if *hold == burnt => (*ask, stop.is_some()),
-            LaneState::Holding { ask, hold, stop, .. } if *hold == burnt => (*ask, stop.is_some()),
+        let (ask, stop) = match &self.state {
+            LaneState::Granted { ask, hold, stop, .. } | LaneState::Holding { ask, hold, stop, .. }
+                if *hold == burnt =>
+            {
+                (*ask, stop.clone())
+            }
             _ => return,
         };
-        self.state = LaneState::Waiting { ask, cancelled };
-        if cancelled {
+        if stop.is_some() {
             out.push(LaneEffect::CancelWait { dev_run: ask.dev_run });
         }
+        self.state = LaneState::Waiting { ask, stop };
     }
 
     fn gave_up(&mut self, dev_run: DevRunId, why: GaveUp, out: &mut Vec<LaneEffect>) {
         match &mut self.state {
-            LaneState::Waiting { ask, cancelled } if ask.dev_run == dev_run => {
-                let (ask, cancelled) = (*ask, *cancelled);
-                self.end(ask, if cancelled { DevRunEnd::Cancelled } else { DevRunEnd::GaveUp { why } }, out);
+            LaneState::Waiting { ask, stop } if ask.dev_run == dev_run => {
+                let (ask, stop) = (*ask, stop.take());
+                self.end(ask, stop.map_or(DevRunEnd::GaveUp { why }, |cause| end_by(cause, None)), out);
             }
             // Its latest moment passed between grant and start: the pool stops the hold, and the turn ends with it.
             LaneState::Granted { ask, gave_up, .. } | LaneState::Holding { ask, gave_up, .. }
@@ -429,29 +435,19 @@ impl Lane {
         let end = match how {
             HoldEnd::NotProved { why } => DevRunEnd::NotProved { why },
             HoldEnd::NotStarted => DevRunEnd::NotStarted { why: "the device did not take it".to_owned() },
-            HoldEnd::Stopped(cause) => match cause {
-                StopCause::Exited { exit, ran } => DevRunEnd::Exited { exit, ran },
-                StopCause::LimitReached { limit } => DevRunEnd::LimitReached { limit },
-                StopCause::Cancelled => DevRunEnd::Cancelled,
-                StopCause::WaitedTooLong => DevRunEnd::GaveUp { why: gave_up.unwrap_or(GaveUp::OutOfService) },
-                StopCause::RunEnded => DevRunEnd::GaveUp { why: GaveUp::RunEnded },
-                StopCause::RigEnding => DevRunEnd::RigEnded,
-                StopCause::StartFailed { why } => DevRunEnd::NotStarted { why },
-                StopCause::StageOver => DevRunEnd::Cancelled,
-            },
+            HoldEnd::Stopped(cause) => end_by(cause, gave_up),
         };
         self.end(ask, end, out);
     }
 
     fn stop(&mut self, dev_run: DevRunId, cause: StopCause, out: &mut Vec<LaneEffect>) {
         match &mut self.state {
-            LaneState::Recording { ask, cancelled } if ask.dev_run == dev_run => *cancelled = true,
-            LaneState::Waiting { ask, cancelled: cancelled @ false } if ask.dev_run == dev_run => {
-                *cancelled = true;
-                out.push(LaneEffect::CancelWait { dev_run });
-            }
-            LaneState::Granted { ask, stop, .. } if ask.dev_run == dev_run => {
+            LaneState::Recording { ask, stop } | LaneState::Granted { ask, stop, .. } if ask.dev_run == dev_run => {
                 stop.get_or_insert(cause);
+            }
+            LaneState::Waiting { ask, stop: stop @ None } if ask.dev_run == dev_run => {
+                *stop = Some(cause);
+                out.push(LaneEffect::CancelWait { dev_run });
             }
             // The first cause wins; later ones join it (rule A10).
             LaneState::Holding { ask, hold, stop: stop @ None, .. } if ask.dev_run == dev_run => {
@@ -487,5 +483,18 @@ impl Lane {
             | LaneState::Holding { ask, .. }
             | LaneState::Ending { ask, .. } => Some(ask),
         }
+    }
+}
+
+/// How a development run ends that was stopped for `cause`, wherever it was then.
+fn end_by(cause: StopCause, gave_up: Option<GaveUp>) -> DevRunEnd {
+    match cause {
+        StopCause::Exited { exit, ran } => DevRunEnd::Exited { exit, ran },
+        StopCause::LimitReached { limit } => DevRunEnd::LimitReached { limit },
+        StopCause::Cancelled | StopCause::StageOver => DevRunEnd::Cancelled,
+        StopCause::WaitedTooLong => DevRunEnd::GaveUp { why: gave_up.unwrap_or(GaveUp::OutOfService) },
+        StopCause::RunEnded => DevRunEnd::GaveUp { why: GaveUp::RunEnded },
+        StopCause::RigEnding => DevRunEnd::RigEnded,
+        StopCause::StartFailed { why } => DevRunEnd::NotStarted { why },
     }
 }
