@@ -8,6 +8,7 @@ mod giving_up;
 mod jobs;
 mod judge_first;
 
+mod mix;
 mod once;
 mod records;
 mod runs;
