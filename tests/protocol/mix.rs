@@ -126,7 +126,8 @@ impl Mix {
                 }));
             }
             6..8 => {
-                let change = ["equal", "faster", "slower", "broken"][usize::try_from(self.luck.below(4)).expect("small")];
+                let change =
+                    ["equal", "faster", "slower", "broken"][usize::try_from(self.luck.below(4)).expect("small")];
                 let submit = self.rig.submitting(&format!("{change}-{burst}"));
                 self.submits.push(self.rig.begin_at_once(async move { handle.submit(submit).await }));
             }
@@ -146,7 +147,11 @@ impl Mix {
             }
             12 => self.rig.records.take(self.luck.span(Span::ZERO, Span::millis(300))),
             13 if self.records_fail => {
-                if self.luck.once_in(2) { self.rig.records.refuse("disk full") } else { self.rig.records.mend() }
+                if self.luck.once_in(2) {
+                    self.rig.records.refuse("disk full")
+                } else {
+                    self.rig.records.mend()
+                }
             }
             14 => self.rig.device.be_busy(self.luck.once_in(3).then_some("load1")),
             _ => self.rig.device.script_sweep(if self.luck.once_in(3) {
@@ -191,7 +196,9 @@ impl Mix {
         let view = self.rig.view();
         for row in view.dev_runs {
             if let DevRunStatus::Waiting { wait, sentence } = row.status {
-                let WaitEnd::Latest { at } = wait.end else { panic!("a development run has a latest moment: {sentence}") };
+                let WaitEnd::Latest { at } = wait.end else {
+                    panic!("a development run has a latest moment: {sentence}")
+                };
                 let first = *self.promised.entry(row.dev_run).or_insert(at);
                 assert!(at <= first, "a promise was put off: {sentence}");
                 assert!(view.now <= at, "a wait passed its latest moment: {sentence}");
