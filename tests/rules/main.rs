@@ -1,3 +1,11 @@
 //! The rules of thermite-core as tests: no runtime, in milliseconds.
 
+mod block;
+mod exhaustive;
+mod limits;
+mod noise;
+mod readiness;
+mod record;
+mod scripted;
+mod stage;
 mod verdict;

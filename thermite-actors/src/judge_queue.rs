@@ -95,7 +95,15 @@ pub(crate) struct RunFacts {
 #[derive(Message)]
 #[rtype(result = "JudgeLook")]
 pub(crate) struct LookAtJudge {
-    pub(crate) most: usize,
+    pub(crate) which: WhichJobs,
+}
+
+/// Which live jobs to look at.
+pub(crate) enum WhichJobs {
+    /// Those with a device, then the others in order, at most this many.
+    First(usize),
+    /// These.
+    These(Vec<JobId>),
 }
 
 /// What the judge does.
@@ -484,7 +492,10 @@ impl Handler<LookAtJudge> for JudgeQueueActor {
     type Result = JudgeLook;
 
     fn handle(&mut self, msg: LookAtJudge, _: &mut Self::Context) -> JudgeLook {
-        let live = self.queue.live(msg.most);
+        let live = match msg.which {
+            WhichJobs::First(most) => self.queue.live(most),
+            WhichJobs::These(ids) => ids.into_iter().filter_map(|id| self.queue.live_job(id)).collect(),
+        };
         JudgeLook {
             since: live.iter().filter_map(|job| Some((job.job, *self.since.get(&job.job)?))).collect(),
             live,

@@ -248,9 +248,9 @@ fn slept(before: Clocks, after: Clocks) -> bool {
     parted(grown(before.boot_ms, after.boot_ms), grown(before.monotonic_ms, after.monotonic_ms))
 }
 
-/// Whether the thrown blocks of a stage end its attempt: they fall on one label more than chance allows, so that the
-/// change may be steering them, or they are too many (rule D3).
-pub fn thrown_too_often(blocks: &[TriedBlock]) -> Option<InfrastructureFailure> {
+/// Whether the thrown blocks of a series end its attempt: they fall on one label more than chance allows, so that the
+/// change may be steering them, or they are too many (rule D3). The champion twice has nobody to steer it.
+pub fn thrown_too_often(pair: Pair, blocks: &[TriedBlock]) -> Option<InfrastructureFailure> {
     let (mut accepted, mut thrown) = (0_u32, 0_u32);
     let (mut on_champion, mut on_change) = (0_u32, 0_u32);
     let mut causes: BTreeMap<ThrowCause, u32> = BTreeMap::new();
@@ -275,7 +275,7 @@ pub fn thrown_too_often(blocks: &[TriedBlock]) -> Option<InfrastructureFailure> 
     }
     let labelled = on_champion + on_change;
     let on_side = on_champion.max(on_change);
-    if lopsided_chance(on_side, labelled) < limits::STEERED_CHANCE {
+    if pair == Pair::ChampionAndChange && lopsided_chance(on_side, labelled) < limits::STEERED_CHANCE {
         let side = if on_change >= on_champion { Side::Change } else { Side::Champion };
         return Some(InfrastructureFailure::ThrowsSteered { side: side.to_string(), on_side, thrown: labelled });
     }

@@ -316,33 +316,32 @@ impl Device {
     /// Lets every deadline up to `now` pass.
     pub fn advance(&mut self, now: Moment) -> Vec<DeviceEffect> {
         let mut out = Vec::new();
-        // A deadline can set a new one, which may be due as well.
-        while let Some((due, _)) = self.next_deadline() {
-            if due > now {
-                break;
+        if self.next_deadline().is_none_or(|(due, _)| due > now) {
+            return out;
+        }
+        // What a deadline begins counts from `now`, not from when it was due: after a suspend a stop that has only
+        // just been asked for must not be late already (rule A11).
+        match self.state.clone() {
+            DeviceState::Sweeping { .. } => {
+                let why = "what earlier runs left behind could not be proved gone in time".to_owned();
+                self.take_out(now, None, why, &mut out);
             }
-            match self.state.clone() {
-                DeviceState::Sweeping { .. } => {
-                    let why = "what earlier runs left behind could not be proved gone in time".to_owned();
-                    self.take_out(due, None, why, &mut out);
-                }
-                DeviceState::Held { number, work: Work::Running { limit: Some(limit), .. }, .. } => {
-                    self.end_work(due, number, StopCause::LimitReached { limit }, &mut out);
-                }
-                DeviceState::Held { number, work: Work::Starting { .. }, .. } => {
-                    let why = format!("it was not prepared within {}", limits::DEV_RUN_PREPARE_MAX);
-                    self.end_work(due, number, StopCause::StartFailed { why }, &mut out);
-                }
-                DeviceState::Stopping { number, .. } => {
-                    let why = format!("the stop of hold {number} was not proved within {}", limits::PROOF_MAX);
-                    self.take_out(due, Some(number), why, &mut out);
-                }
-                DeviceState::Out { .. } => {
-                    self.state = DeviceState::Sweeping { until: due + limits::PROOF_MAX };
-                    out.push(DeviceEffect::Sweep);
-                }
-                DeviceState::Ready | DeviceState::Held { .. } => break,
+            DeviceState::Held { number, work: Work::Running { limit: Some(limit), .. }, .. } => {
+                self.end_work(now, number, StopCause::LimitReached { limit }, &mut out);
             }
+            DeviceState::Held { number, work: Work::Starting { .. }, .. } => {
+                let why = format!("it was not prepared within {}", limits::DEV_RUN_PREPARE_MAX);
+                self.end_work(now, number, StopCause::StartFailed { why }, &mut out);
+            }
+            DeviceState::Stopping { number, .. } => {
+                let why = format!("the stop of hold {number} was not proved within {}", limits::PROOF_MAX);
+                self.take_out(now, Some(number), why, &mut out);
+            }
+            DeviceState::Out { .. } => {
+                self.state = DeviceState::Sweeping { until: now + limits::PROOF_MAX };
+                out.push(DeviceEffect::Sweep);
+            }
+            DeviceState::Ready | DeviceState::Held { .. } => {}
         }
         out
     }
@@ -381,9 +380,11 @@ impl Device {
         }
     }
 
-    /// Tells all times from `origin` and all numbers from `lowest`: keeps exhaustive checking finite.
+    /// Tells all times from `origin` and all numbers from `lowest`, and forgets how often it refused: keeps
+    /// exhaustive checking finite.
     pub fn rebase(&mut self, origin: Moment, lowest: u64) {
         self.last -= lowest;
+        self.refused = 0;
         match &mut self.state {
             DeviceState::Sweeping { until } => *until = until.rebase(origin),
             DeviceState::Held { number, work, .. } => {

@@ -99,6 +99,8 @@ pub struct JudgeQueue {
     run_answers: Vec<(RunId, RunState, u64)>,
     keys: BTreeMap<String, JobId>,
     same: BTreeMap<String, JobId>,
+    /// The longest that a stage of any job so far can take: bounds what is ahead without looking at it.
+    longest_stage: Span,
 }
 
 impl JudgeQueue {
@@ -118,6 +120,7 @@ impl JudgeQueue {
             run_answers: Vec::new(),
             keys: BTreeMap::new(),
             same: BTreeMap::new(),
+            longest_stage: Span::ZERO,
         }
     }
 
@@ -347,6 +350,7 @@ impl JudgeQueue {
     }
 
     fn remember(&mut self, submit: &Submit) {
+        self.longest_stage = self.longest_stage.max(submit.stage_worst);
         if let Some(key) = &submit.key {
             self.keys.insert(key.clone(), submit.job);
         }

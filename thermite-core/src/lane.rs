@@ -45,7 +45,7 @@ pub enum LaneState {
     Recording {
         /// What was asked.
         ask: Ask,
-        /// The first cause of a stop, where one was asked for meanwhile.
+        /// The first cause of a stop, where one was asked for.
         stop: Option<StopCause>,
     },
     /// It has a place in the line.
@@ -288,8 +288,8 @@ impl Lane {
                 if let LaneState::Waiting { ask, stop } = &self.state
                     && ask.dev_run == dev_run
                 {
-                    let (ask, cause) = (*ask, stop.clone().unwrap_or(StopCause::Cancelled));
-                    self.end(ask, end_by(cause, None), &mut out);
+                    let (ask, end) = (*ask, stopped_unstarted(stop.clone()));
+                    self.end(ask, end, &mut out);
                 }
             }
             LaneInput::HoldEnded { hold, how } => self.hold_ended(hold, how, &mut out),
@@ -353,10 +353,10 @@ impl Lane {
     fn ask_recorded(&mut self, out: &mut Vec<LaneEffect>) {
         if let LaneState::Recording { ask, stop } = &self.state {
             let (ask, stop) = (*ask, stop.clone());
-            if let Some(cause) = stop {
+            if stop.is_some() {
                 // It never had a place in the line; the asker learns of both at once.
                 out.push(LaneEffect::AnswerQueued { dev_run: ask.dev_run, ahead: 0 });
-                self.end(ask, end_by(cause, None), out);
+                self.end(ask, stopped_unstarted(stop), out);
             } else {
                 self.state = LaneState::Waiting { ask, stop: None };
                 out.push(LaneEffect::AskPool);
@@ -368,9 +368,9 @@ impl Lane {
         match &self.state {
             LaneState::Waiting { ask, stop } if ask.dev_run == dev_run => {
                 let (ask, stop) = (*ask, stop.clone());
-                if let Some(cause) = stop {
+                if stop.is_some() {
                     out.push(LaneEffect::ReleaseUnused { hold });
-                    self.end(ask, end_by(cause, None), out);
+                    self.end(ask, stopped_unstarted(stop), out);
                 } else {
                     self.state = LaneState::Granted { ask, hold, stop: None, gave_up: None };
                     out.push(LaneEffect::Claim { hold });
@@ -397,24 +397,23 @@ impl Lane {
 
     fn requeued(&mut self, burnt: HoldId, out: &mut Vec<LaneEffect>) {
         let (ask, stop) = match &self.state {
-            LaneState::Granted { ask, hold, stop, .. } | LaneState::Holding { ask, hold, stop, .. }
-                if *hold == burnt =>
-            {
-                (*ask, stop.clone())
-            }
+            LaneState::Granted { ask, hold, stop, .. } if *hold == burnt => (*ask, stop.clone()),
+            LaneState::Holding { ask, hold, stop, .. } if *hold == burnt => (*ask, stop.clone()),
             _ => return,
         };
-        if stop.is_some() {
+        let stopped = stop.is_some();
+        self.state = LaneState::Waiting { ask, stop };
+        if stopped {
             out.push(LaneEffect::CancelWait { dev_run: ask.dev_run });
         }
-        self.state = LaneState::Waiting { ask, stop };
     }
 
     fn gave_up(&mut self, dev_run: DevRunId, why: GaveUp, out: &mut Vec<LaneEffect>) {
         match &mut self.state {
             LaneState::Waiting { ask, stop } if ask.dev_run == dev_run => {
                 let (ask, stop) = (*ask, stop.take());
-                self.end(ask, stop.map_or(DevRunEnd::GaveUp { why }, |cause| end_by(cause, None)), out);
+                let end = if stop.is_some() { stopped_unstarted(stop) } else { DevRunEnd::GaveUp { why } };
+                self.end(ask, end, out);
             }
             // Its latest moment passed between grant and start: the pool stops the hold, and the turn ends with it.
             LaneState::Granted { ask, gave_up, .. } | LaneState::Holding { ask, gave_up, .. }
@@ -435,19 +434,31 @@ impl Lane {
         let end = match how {
             HoldEnd::NotProved { why } => DevRunEnd::NotProved { why },
             HoldEnd::NotStarted => DevRunEnd::NotStarted { why: "the device did not take it".to_owned() },
-            HoldEnd::Stopped(cause) => end_by(cause, gave_up),
+            HoldEnd::Stopped(cause) => match cause {
+                StopCause::Exited { exit, ran } => DevRunEnd::Exited { exit, ran },
+                StopCause::LimitReached { limit } => DevRunEnd::LimitReached { limit },
+                StopCause::Cancelled => DevRunEnd::Cancelled,
+                StopCause::WaitedTooLong => DevRunEnd::GaveUp { why: gave_up.unwrap_or(GaveUp::OutOfService) },
+                StopCause::RunEnded => DevRunEnd::GaveUp { why: GaveUp::RunEnded },
+                StopCause::RigEnding => DevRunEnd::RigEnded,
+                StopCause::StartFailed { why } => DevRunEnd::NotStarted { why },
+                StopCause::StageOver => DevRunEnd::Cancelled,
+            },
         };
         self.end(ask, end, out);
     }
 
     fn stop(&mut self, dev_run: DevRunId, cause: StopCause, out: &mut Vec<LaneEffect>) {
         match &mut self.state {
-            LaneState::Recording { ask, stop } | LaneState::Granted { ask, stop, .. } if ask.dev_run == dev_run => {
+            LaneState::Recording { ask, stop } if ask.dev_run == dev_run => {
                 stop.get_or_insert(cause);
             }
             LaneState::Waiting { ask, stop: stop @ None } if ask.dev_run == dev_run => {
                 *stop = Some(cause);
                 out.push(LaneEffect::CancelWait { dev_run });
+            }
+            LaneState::Granted { ask, stop, .. } if ask.dev_run == dev_run => {
+                stop.get_or_insert(cause);
             }
             // The first cause wins; later ones join it (rule A10).
             LaneState::Holding { ask, hold, stop: stop @ None, .. } if ask.dev_run == dev_run => {
@@ -486,15 +497,19 @@ impl Lane {
     }
 }
 
-/// How a development run ends that was stopped for `cause`, wherever it was then.
-fn end_by(cause: StopCause, gave_up: Option<GaveUp>) -> DevRunEnd {
-    match cause {
-        StopCause::Exited { exit, ran } => DevRunEnd::Exited { exit, ran },
-        StopCause::LimitReached { limit } => DevRunEnd::LimitReached { limit },
-        StopCause::Cancelled | StopCause::StageOver => DevRunEnd::Cancelled,
-        StopCause::WaitedTooLong => DevRunEnd::GaveUp { why: gave_up.unwrap_or(GaveUp::OutOfService) },
-        StopCause::RunEnded => DevRunEnd::GaveUp { why: GaveUp::RunEnded },
-        StopCause::RigEnding => DevRunEnd::RigEnded,
-        StopCause::StartFailed { why } => DevRunEnd::NotStarted { why },
+/// How a development run ends that was stopped before it had a device.
+fn stopped_unstarted(stop: Option<StopCause>) -> DevRunEnd {
+    match stop {
+        Some(StopCause::RunEnded) => DevRunEnd::GaveUp { why: GaveUp::RunEnded },
+        Some(StopCause::RigEnding) => DevRunEnd::RigEnded,
+        Some(
+            StopCause::Cancelled
+            | StopCause::StageOver
+            | StopCause::WaitedTooLong
+            | StopCause::LimitReached { .. }
+            | StopCause::Exited { .. }
+            | StopCause::StartFailed { .. },
+        )
+        | None => DevRunEnd::Cancelled,
     }
 }

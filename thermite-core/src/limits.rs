@@ -117,6 +117,36 @@ pub const COMMAND_BYTES_MAX: usize = 128 * 1024;
 pub const KIT_BYTES_MAX: u64 = 256 * 1024;
 /// The largest REST request body, in bytes.
 pub const REST_BODY_BYTES_MAX: usize = 1024 * 1024;
+/// The longest idempotency key, in bytes (rule A13).
+pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
+/// The longest path or revision in a REST request, in bytes: Linux's PATH_MAX.
+pub const REST_TEXT_BYTES_MAX: usize = 4_096;
+/// Environment variables that one development run may be given.
+pub const COMMAND_ENV_MAX: usize = 256;
+/// How long one REST request may wait for output, an end or an event before it is answered with what there is.
+pub const REST_WAIT_MAX: Span = Span::seconds(30);
+/// What one REST answer carries of a development run's output, in bytes.
+pub const OUTPUT_READ_BYTES_MAX: usize = 256 * 1024;
+/// How often a waiting reader looks for new output.
+pub const OUTPUT_LOOK_EVERY: Span = Span::millis(20);
+/// Jobs that one REST answer lists.
+pub const JOBS_LISTED_MAX: usize = 500;
+/// Events kept for readers that come back, in bytes of their JSON.
+pub const EVENTS_KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Readers of events at once.
+pub const EVENT_READERS_MAX: usize = 256;
+/// How often a silent stream of events shows that it is alive.
+pub const EVENTS_KEEP_ALIVE: Span = Span::seconds(15);
+/// How long answers under way may take once the rig ends.
+pub const REST_SHUTDOWN_MAX: Span = Span::seconds(5);
+
+/// The largest entry of the log or verdict record kept, in bytes of JSON: what a request's body can become when every
+/// byte is escaped, with room to spare.
+pub const RECORD_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// What goes into one transaction of the log, in entries and records.
+pub const GROUP_COMMIT_ROWS_MAX: usize = 4_096;
+/// How long the log waits for another program that keeps its file locked.
+pub const RECORDS_LOCK_WAIT_MAX: Span = Span::seconds(5);
 /// How often the records are tried again while they cannot be written.
 pub const RECORDS_RETRY_EVERY: Span = Span::seconds(1);
 /// Events kept for readers that fall behind; one that missed some is told so.

@@ -134,7 +134,8 @@ impl fmt::Display for Signal {
 ///
 /// `load` is the kernel's figure, none where it cannot be read; `own` is [`OwnShare::value`] of that moment.
 pub fn load1(load: Option<f64>, own: f64, cores: u32) -> Signal {
-    let value = load.map(|load| (load - own).max(0.0));
+    // Only a finite figure may be cut off at zero: `max` would make one out of a load that is no number.
+    let value = load.filter(|load| load.is_finite()).map(|load| (load - own).max(0.0));
     at_most(names::LOAD1, value, limits::LOAD_SHARE_MAX * f64::from(cores))
 }
 

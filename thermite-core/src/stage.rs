@@ -367,7 +367,8 @@ impl Stage {
         }
     }
 
-    /// When the attempt must be called again, and why.
+    /// When the attempt must be called again, and why. A step under way has the time limit of whoever carries it out,
+    /// and is reported as failed or not carried out when that is over.
     pub fn next_deadline(&self) -> Option<(Moment, &'static str)> {
         match &self.phase {
             Phase::Measuring { next: NextBlock::Waiting { until, .. }, .. } => {
@@ -543,7 +544,7 @@ impl Stage {
         let ratio = block.ratio();
         series.blocks_mut().push(block);
         let Some(ratio) = ratio else {
-            if let Some(why) = thrown_too_often(series.blocks()) {
+            if let Some(why) = thrown_too_often(series.pair(), series.blocks()) {
                 self.void(why, None);
             }
             return;
@@ -558,7 +559,7 @@ impl Stage {
             }
             Series::Comparison { process, lower, .. } => {
                 let decided = process.add(ratio).verdict();
-                *lower = process.lower();
+                *lower = process.lower_after(*lower);
                 if decided.is_some() {
                     self.decided();
                 }

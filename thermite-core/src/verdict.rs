@@ -266,35 +266,55 @@ impl Process {
         possible && self.upper().is_some_and(|upper| upper < 0.0)
     }
 
+    /// The lower bound after the last block, given that before it: [`Process::lower`] but for its last bits, at a
+    /// fraction of its cost. For live views.
+    pub fn lower_after(&self, before: Option<f64>) -> Option<f64> {
+        let wanted = threshold(self.constants.alpha);
+        let (lowest, _) = self.extent(1.0);
+        if self.evidence_above(before.unwrap_or(lowest)) < wanted {
+            return before;
+        }
+        Some(self.bisect(self.ratios.len(), before, wanted, 1.0))
+    }
+
     /// `max_k sup{x : E_k(x) >= wanted}` for the ratios (`side` = 1) or their mirror image (`side` = -1), where `E_k`
     /// falls in `x`.
     ///
     /// One pass at the bound found so far tells which `k` raise it; of those the last is bisected, and so on until none
-    /// is left. That is nearly always two passes and one bisection.
+    /// is left. That is a few passes and bisections, not one of each for every block.
     fn bound(&self, wanted: f64, side: f64) -> Option<f64> {
-        // Below `lowest` every ratio counts in full for the evidence: what is not reached there is reached nowhere.
-        // Above `highest` every ratio counts in full against it.
-        let reach = (self.constants.clip + 1.0) * self.constants.scale;
-        let lowest = self.ratios.iter().fold(f64::INFINITY, |lowest, ratio| lowest.min(side * ratio)) - reach;
-        let highest = self.ratios.iter().fold(f64::NEG_INFINITY, |highest, ratio| highest.max(side * ratio)) + reach;
+        let (lowest, _) = self.extent(side);
         let mut tried = vec![false; self.ratios.len()];
         let mut best: Option<f64> = None;
         while let Some(at) = self.last_reaching(best.unwrap_or(lowest), wanted, side, &tried) {
             tried[at] = true;
-            let seen = &self.ratios[..=at];
-            let mut reached = best.unwrap_or(lowest);
-            let mut beyond = highest;
-            for _ in 0..BISECTIONS {
-                let middle = reached + (beyond - reached) / 2.0;
-                if evidence(&self.constants, &self.bets, seen, side * middle, side) >= wanted {
-                    reached = middle;
-                } else {
-                    beyond = middle;
-                }
-            }
-            best = Some(reached);
+            best = Some(self.bisect(at + 1, best, wanted, side));
         }
         best
+    }
+
+    /// Where every ratio counts in full for the evidence, so that what is not reached there is reached nowhere; and
+    /// where every ratio counts in full against it.
+    fn extent(&self, side: f64) -> (f64, f64) {
+        let reach = (self.constants.clip + 1.0) * self.constants.scale;
+        let lowest = self.ratios.iter().fold(f64::INFINITY, |lowest, ratio| lowest.min(side * ratio));
+        let highest = self.ratios.iter().fold(f64::NEG_INFINITY, |highest, ratio| highest.max(side * ratio));
+        (lowest - reach, highest + reach)
+    }
+
+    /// The largest `x` at which the evidence of the first `blocks` suffices, where it does at `known` (or at all).
+    fn bisect(&self, blocks: usize, known: Option<f64>, wanted: f64, side: f64) -> f64 {
+        let (lowest, mut beyond) = self.extent(side);
+        let mut reached = known.unwrap_or(lowest);
+        for _ in 0..BISECTIONS {
+            let middle = reached + (beyond - reached) / 2.0;
+            if evidence(&self.constants, &self.bets, &self.ratios[..blocks], side * middle, side) >= wanted {
+                reached = middle;
+            } else {
+                beyond = middle;
+            }
+        }
+        reached
     }
 
     /// The last block not yet tried after which the evidence at `x` suffices.

@@ -12,7 +12,7 @@ use thermite_core::texts;
 use thermite_core::time::{Moment, Span};
 use thermite_core::wait::{Wait, WaitEnd, WaitReason};
 
-use crate::judge_queue::{JudgeLook, LookAtJudge};
+use crate::judge_queue::{JudgeLook, LookAtJudge, WhichJobs};
 use crate::member::{LookAtMember, MemberLook, ToMember};
 use crate::outbox::{Recall, RecordsState};
 use crate::pool::{LookAtPool, PoolLook};
@@ -34,9 +34,9 @@ struct Snapshot {
     judge: JudgeLook,
 }
 
-async fn snapshot(actors: &Actors, jobs: usize) -> Option<Snapshot> {
+async fn snapshot(actors: &Actors, which: WhichJobs) -> Option<Snapshot> {
     let pool = actors.pool.send(LookAtPool).await.ok()?;
-    let judge = actors.judge.send(LookAtJudge { most: jobs }).await.ok()?;
+    let judge = actors.judge.send(LookAtJudge { which }).await.ok()?;
     let mut members = BTreeMap::new();
     for (id, doors) in &actors.members {
         members.insert(*id, doors.look.send(LookAtMember).await.ok()?);
@@ -67,7 +67,7 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
         jobs_live: 0,
         records_fault: actors.outbox.send(RecordsState).await.ok().flatten(),
     };
-    let Some(snapshot) = snapshot(actors, JOBS_SHOWN).await else { return view };
+    let Some(snapshot) = snapshot(actors, WhichJobs::First(JOBS_SHOWN)).await else { return view };
     view.now = snapshot.now;
     view.jobs_live = snapshot.judge.live_count;
     let live: Vec<JobId> = snapshot.judge.live.iter().map(|job| job.job).collect();
@@ -128,7 +128,7 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
 }
 
 pub(super) async fn dev_run(actors: &Actors, id: DevRunId) -> Result<DevRunRow, No> {
-    if let Some(snapshot) = snapshot(actors, 1).await
+    if let Some(snapshot) = snapshot(actors, WhichJobs::First(0)).await
         && let Some(lane) = snapshot.lanes.iter().find(|lane| lane.spec.dev_run == id)
     {
         return Ok(dev_run_row(&snapshot, &lane.spec, &lane.state));
@@ -151,7 +151,7 @@ pub(super) async fn job(actors: &Actors, id: JobId) -> Result<JobRow, No> {
     if known.end.is_some() {
         return Ok(job_row(&known, ended_status(&known)));
     }
-    let snapshot = snapshot(actors, limits::JOBS_QUEUED_MAX).await.ok_or_else(ending)?;
+    let snapshot = snapshot(actors, WhichJobs::These(vec![id])).await.ok_or_else(ending)?;
     Ok(match snapshot.judge.live.iter().find(|live| live.job == id) {
         Some(live) => live_job_row(&snapshot, live, &known),
         None => job_row(&known, JobStatus::Concluding),
@@ -171,10 +171,9 @@ pub(super) async fn jobs(actors: &Actors, run: RunId, after: Option<JobId>, most
         jobs.truncate(most);
         jobs
     };
-    let (Ok(known), Some(snapshot)) = (recall(actors, read).await, snapshot(actors, limits::JOBS_QUEUED_MAX).await)
-    else {
-        return Vec::new();
-    };
+    let Ok(known) = recall(actors, read).await else { return Vec::new() };
+    let open = known.iter().filter(|job| job.end.is_none()).map(|job| job.spec.job).collect();
+    let Some(snapshot) = snapshot(actors, WhichJobs::These(open)).await else { return Vec::new() };
     let live: BTreeMap<JobId, &LiveJob> = snapshot.judge.live.iter().map(|live| (live.job, live)).collect();
     known
         .iter()

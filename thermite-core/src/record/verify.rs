@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{NoiseSource, NotDecided, RawStage, SCHEMA, VerdictRecord, canonical, hash_of, timer_note};
-use crate::block::{TriedBlock, throw_causes, thrown_too_often};
+use crate::block::{Pair, TriedBlock, throw_causes, thrown_too_often};
 use crate::coin::{self, Purpose, coin};
 use crate::contract::ContractFault;
 use crate::limits;
@@ -124,7 +124,7 @@ pub fn verify(record: &VerdictRecord) -> Result<Verified, VerifyFault> {
     let is_confirmation = facts.stage == crate::job::StageKind::Confirmation;
     must_be("facts.screened", &facts.screened.is_some(), &is_confirmation)?;
     verify_noise(record)?;
-    verify_blocks(record, "comparison", Purpose::Stage(facts.stage), &record.blocks)?;
+    verify_blocks(record, Pair::ChampionAndChange, &record.blocks)?;
     let again = VerdictRecord::close(RawStage {
         facts: facts.clone(),
         noise: record.noise.clone(),
@@ -178,7 +178,7 @@ fn verify_noise(record: &VerdictRecord) -> Result<(), VerifyFault> {
             must_be("whether the noise rests on enough blocks", &(noise.blocks >= limits::NOISE_BLOCKS), &true)?;
         }
         NoiseSource::Measured { noise, blocks } => {
-            verify_blocks(record, "noise", Purpose::Noise, blocks)?;
+            verify_blocks(record, Pair::ChampionTwice, blocks)?;
             let ratios: Vec<f64> = blocks.iter().filter_map(TriedBlock::ratio).collect();
             let again = Noise::measured(noise.key.clone(), &ratios, noise.wall_ms);
             must_be("noise", &Some(noise), &again.as_ref())?;
@@ -188,12 +188,11 @@ fn verify_noise(record: &VerdictRecord) -> Result<(), VerifyFault> {
 }
 
 /// Checks each block against its coin, its readings and the limits that an honest stage keeps.
-fn verify_blocks(
-    record: &VerdictRecord,
-    series: &'static str,
-    purpose: Purpose,
-    blocks: &[TriedBlock],
-) -> Result<(), VerifyFault> {
+fn verify_blocks(record: &VerdictRecord, pair: Pair, blocks: &[TriedBlock]) -> Result<(), VerifyFault> {
+    let (series, purpose) = match pair {
+        Pair::ChampionAndChange => ("comparison", Purpose::Stage(record.facts.stage)),
+        Pair::ChampionTwice => ("noise", Purpose::Noise),
+    };
     let least = least_run_ns(record.facts.timer);
     for (at, block) in blocks.iter().enumerate() {
         let fault = |why: String| Err(VerifyFault::Block { series, block: at, why });
@@ -219,7 +218,7 @@ fn verify_blocks(
             TriedBlock::Lost { .. } => {}
         }
         let thrown = !matches!(block, TriedBlock::Accepted { .. });
-        if thrown && let Some(failure) = thrown_too_often(&blocks[..=at]) {
+        if thrown && let Some(failure) = thrown_too_often(pair, &blocks[..=at]) {
             return fault(format!("the attempt is void: {failure}"));
         }
     }

@@ -1,0 +1,126 @@
+//! One pass over every state that can be reached: the properties, and whether from each of them the end can be
+//! reached (AG EF ended). Stateright's own `eventually` overlooks cycles, so that question has its own pass.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::rig::{Rig, Setup, Step};
+
+/// What was found.
+pub(super) struct Found {
+    pub(super) states: usize,
+    pub(super) edges: usize,
+    pub(super) depth: usize,
+    /// The shortest story to each broken property.
+    pub(super) broken: BTreeMap<&'static str, Vec<Step>>,
+    /// The shortest story to a state from which nothing can happen although not all has ended.
+    pub(super) stuck: Option<Vec<Step>>,
+    /// The shortest story to a state from which the end cannot be reached.
+    pub(super) lost: Option<Vec<Step>>,
+    /// Whether every state was seen.
+    pub(super) complete: bool,
+}
+
+/// Walks the whole graph, at most `most` states of it.
+pub(super) fn explore(setup: &Setup, most: usize) -> Found {
+    let first = Rig::fresh(setup);
+    let mut seen: BTreeMap<u128, u32> = BTreeMap::from([(fingerprint(&first), 0)]);
+    let mut came_from: Vec<(u32, Option<Step>)> = vec![(0, None)];
+    let mut edges: Vec<(u32, u32)> = Vec::new();
+    let mut good: Vec<u32> = Vec::new();
+    let mut broken: BTreeMap<&'static str, u32> = BTreeMap::new();
+    let mut stuck = None;
+    let mut level = vec![(0, first)];
+    let mut depth = 0;
+    let mut complete = true;
+    let mut steps = Vec::new();
+    while !level.is_empty() {
+        let mut next_level = Vec::new();
+        for (at, rig) in level {
+            if let Some(property) = rig.broken {
+                broken.entry(property).or_insert(at);
+                good.push(at);
+                continue;
+            }
+            let ended = rig.ended(setup);
+            if ended {
+                good.push(at);
+            }
+            steps.clear();
+            rig.steps(setup, &mut steps);
+            let mut moved = false;
+            for step in &steps {
+                let next = rig.after(setup, *step);
+                let fresh = u32::try_from(came_from.len()).expect("fewer than four thousand million states");
+                let id = *seen.entry(fingerprint(&next)).or_insert(fresh);
+                if id == fresh {
+                    came_from.push((at, Some(*step)));
+                    next_level.push((id, next));
+                }
+                if id != at {
+                    moved = true;
+                    edges.push((at, id));
+                }
+            }
+            if !moved && !ended {
+                stuck.get_or_insert(at);
+            }
+        }
+        level = next_level;
+        depth += 1;
+        if came_from.len() > most {
+            complete = false;
+            break;
+        }
+    }
+    let lost = if complete { first_lost(came_from.len(), &edges, &good) } else { None };
+    let story = |at: u32| story(&came_from, at);
+    Found {
+        states: came_from.len(),
+        edges: edges.len(),
+        depth,
+        broken: broken.into_iter().map(|(property, at)| (property, story(at))).collect(),
+        stuck: stuck.map(story),
+        lost: lost.map(story),
+        complete,
+    }
+}
+
+fn fingerprint(rig: &Rig) -> u128 {
+    let half = |salt: u8| {
+        let mut hasher = DefaultHasher::new();
+        salt.hash(&mut hasher);
+        rig.hash(&mut hasher);
+        u128::from(hasher.finish())
+    };
+    half(1) << 64 | half(2)
+}
+
+/// The first state from which no good one can be reached.
+fn first_lost(states: usize, edges: &[(u32, u32)], good: &[u32]) -> Option<u32> {
+    let mut into = edges.to_vec();
+    into.sort_unstable_by_key(|edge| edge.1);
+    let mut reaches = vec![false; states];
+    let mut open: Vec<u32> = good.to_vec();
+    good.iter().for_each(|at| reaches[*at as usize] = true);
+    while let Some(at) = open.pop() {
+        let begin = into.partition_point(|edge| edge.1 < at);
+        for (from, _) in into[begin..].iter().take_while(|edge| edge.1 == at) {
+            if !reaches[*from as usize] {
+                reaches[*from as usize] = true;
+                open.push(*from);
+            }
+        }
+    }
+    reaches.iter().position(|reached| !reached).map(|at| u32::try_from(at).expect("states are numbered in 32 bits"))
+}
+
+fn story(came_from: &[(u32, Option<Step>)], mut at: u32) -> Vec<Step> {
+    let mut steps = Vec::new();
+    while let (from, Some(step)) = came_from[at as usize] {
+        steps.push(step);
+        at = from;
+    }
+    steps.reverse();
+    steps
+}

@@ -1,0 +1,270 @@
+//! What came of it: verdicts, what they cost, where their records are. Every record is verified before it is named.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde::Serialize;
+
+use thermite_actors::view::{JobRow, JobStatus};
+use thermite_core::dev_run::DevRunEnd;
+use thermite_core::ids::{DevRunId, JobId};
+use thermite_core::job::{JobOutcome, StageKind};
+use thermite_core::record::{Bounds, NoiseSource, VerdictRecord};
+use thermite_core::texts;
+use thermite_core::time::Span;
+
+use crate::cli::ink::Ink;
+use crate::cli::{show, verify};
+use crate::client::Client;
+
+use super::kit::{Campaign, LaneWork};
+use super::lanes::LaneRun;
+use super::{TryFault, Worked, millis};
+
+/// The whole report; `--json` prints it as it stands.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Report {
+    /// Whether every step truly ran, every verdict is of the expected kind, and every record holds.
+    pub(super) ok: bool,
+    /// The machine's CPUs.
+    pub(super) machine: Option<String>,
+    /// The lanes, lane 1 first.
+    pub(super) lanes: Vec<LaneReport>,
+    /// What it cost.
+    pub(super) cost: Cost,
+    /// Where the records are.
+    pub(super) records: PathBuf,
+}
+
+/// One lane's development run and verdict.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct LaneReport {
+    lane: u32,
+    change: String,
+    expected: String,
+    as_expected: bool,
+    job: JobId,
+    outcome: JobOutcome,
+    /// As ln(speed-up); the lower bound is what is claimed.
+    bounds: Option<Bounds>,
+    blocks: usize,
+    thrown: usize,
+    records: Vec<RecordReport>,
+    dev_run: DevRunReport,
+}
+
+/// One record.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct RecordReport {
+    stage: StageKind,
+    file: PathBuf,
+    sha256: String,
+    /// Why it does not hold, where it does not.
+    fault: Option<String>,
+}
+
+/// One development run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct DevRunReport {
+    dev_run: DevRunId,
+    asked: u32,
+    waited_ms: u64,
+    end: Option<DevRunEnd>,
+    output: String,
+    note: String,
+}
+
+/// What it cost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Cost {
+    /// From the beginning to the end, in milliseconds.
+    pub(super) wall_ms: u64,
+    /// How long the judge had the device, in milliseconds.
+    pub(super) judge_ms: u64,
+    /// How long development runs had it, in milliseconds.
+    pub(super) dev_runs_ms: u64,
+    /// Blocks that count, of all stages.
+    pub(super) blocks: usize,
+    /// Blocks that measured the device's noise.
+    pub(super) noise_blocks: usize,
+    /// Blocks that were thrown away.
+    pub(super) thrown: usize,
+}
+
+impl Report {
+    /// Reads, stores and verifies every record, and adds it all up.
+    pub(super) fn gather(
+        campaign: &Campaign,
+        worked: Worked,
+        client: &Client,
+        records: &Path,
+        began: Instant,
+    ) -> Result<Report, TryFault> {
+        let Worked { machine, lanes, jobs, mut cost } = worked;
+        let mut reports = Vec::new();
+        for ((work, run), job) in campaign.lanes.iter().zip(lanes.all()).zip(&jobs) {
+            reports.push(LaneReport::gather(work, run, job, client, records, &mut cost)?);
+        }
+        cost.wall_ms = millis(began.elapsed());
+        let ok = reports.len() == campaign.lanes.len()
+            && lanes.all().iter().all(LaneRun::ran_well)
+            && reports.iter().all(LaneReport::is_ok);
+        Ok(Report { ok, machine, lanes: reports, cost, records: records.to_owned() })
+    }
+
+    /// Puts the report beside its records.
+    pub(super) fn write(&self, records: &Path) -> Result<(), TryFault> {
+        let text = serde_json::to_string_pretty(self).expect("a report has only text keys");
+        store(&records.join("report.json"), &text)
+    }
+
+    /// The report for people.
+    pub(super) fn lines(&self, ink: Ink) -> Vec<String> {
+        let mut lines = vec![String::new(), ink.bold("Verdicts")];
+        for lane in &self.lanes {
+            lines.push(format!("  lane {} {}: {}", lane.lane, lane.change, lane.verdict(ink)));
+            if let Some(effect) = &lane.effect() {
+                lines.push(format!("    {effect}"));
+            }
+        }
+        lines.push(ink.bold("Development runs"));
+        for lane in &self.lanes {
+            lines.push(format!("  lane {}: {}", lane.lane, lane.dev_run.words()));
+        }
+        lines.push(format!("  {}", texts::DIAGNOSTIC_ONLY));
+        lines.push(ink.bold("Cost"));
+        lines.push(format!("  {}", self.cost.words()));
+        lines.push(ink.bold("Records"));
+        for record in self.lanes.iter().flat_map(|lane| &lane.records) {
+            let holds = match &record.fault {
+                None => ink.good("verified"),
+                Some(fault) => ink.bad(&format!("does not hold: {fault}")),
+            };
+            lines.push(format!("  {} {holds}", record.file.display()));
+        }
+        if let Some(record) = self.lanes.iter().flat_map(|lane| &lane.records).next() {
+            lines.push(format!("  check one yourself: thermite verify {}", record.file.display()));
+        }
+        lines.push(match self.ok {
+            true => ink.good("All steps ran, every verdict is of the expected kind, every record holds."),
+            false => ink.bad("Not everything is as expected; see above."),
+        });
+        lines
+    }
+}
+
+impl LaneReport {
+    fn gather(
+        work: &LaneWork,
+        run: &LaneRun,
+        job: &JobRow,
+        client: &Client,
+        folder: &Path,
+        cost: &mut Cost,
+    ) -> Result<LaneReport, TryFault> {
+        let JobStatus::Ended { outcome, record, screening } = &job.status else {
+            unreachable!("only jobs that are over are reported")
+        };
+        let mut stages = Vec::new();
+        if screening.is_some() {
+            stages.push(client.verdict(job.job, Some(StageKind::Screening))?);
+        }
+        // A confirmation has a record of its own; a screening that decided is the only one.
+        if record.is_some() && record != screening {
+            stages.push(client.verdict(job.job, None)?);
+        }
+        let mut records = Vec::new();
+        let mut deciding = None;
+        for text in &stages {
+            let checked = verify::check(text);
+            let parsed: Option<VerdictRecord> = serde_json::from_str(text).ok();
+            let stage = parsed.as_ref().map_or(StageKind::Screening, |record| record.facts.stage);
+            let file = folder.join(format!("lane-{}-{stage}.json", work.number));
+            store(&file, text)?;
+            let sha256 = checked.as_ref().map(|found| found.sha256.clone()).unwrap_or_default();
+            records.push(RecordReport { stage, file, sha256, fault: checked.err().map(|fault| fault.to_string()) });
+            if let Some(parsed) = parsed {
+                cost.add(&parsed);
+                deciding = Some(parsed);
+            }
+        }
+        let blocks = deciding.as_ref().map_or(0, |record| record.after.len());
+        Ok(LaneReport {
+            lane: work.number,
+            change: work.name.to_owned(),
+            expected: work.expected.word().to_owned(),
+            as_expected: work.expected.is_met_by(outcome),
+            job: job.job,
+            outcome: outcome.clone(),
+            bounds: deciding.as_ref().map(|record| record.bounds),
+            blocks,
+            thrown: deciding.as_ref().map_or(0, |record| record.blocks.len() - blocks),
+            records,
+            dev_run: DevRunReport {
+                dev_run: run.dev_run,
+                asked: run.asked,
+                waited_ms: millis(run.waited),
+                end: run.end.clone(),
+                output: run.output.clone(),
+                note: texts::DIAGNOSTIC_ONLY.to_owned(),
+            },
+        })
+    }
+
+    fn is_ok(&self) -> bool {
+        self.as_expected && !self.records.is_empty() && self.records.iter().all(|record| record.fault.is_none())
+    }
+
+    fn verdict(&self, ink: Ink) -> String {
+        let words = ink.bold(&show::job_outcome(&self.outcome));
+        let said = show::job_outcome(&self.outcome);
+        if !self.as_expected {
+            return format!("{words} {}", ink.bad(&format!("(expected: {})", self.expected)));
+        }
+        if said == self.expected || matches!(self.outcome, JobOutcome::Win { .. }) {
+            return format!("{words} (as expected)");
+        }
+        format!("{words} (expected: {}; no false claim)", self.expected)
+    }
+
+    fn effect(&self) -> Option<String> {
+        Some(show::effect(self.bounds.as_ref()?, self.blocks, self.thrown))
+    }
+}
+
+impl DevRunReport {
+    fn words(&self) -> String {
+        let end = self.end.as_ref().map_or("has not ended".to_owned(), show::dev_run_end);
+        let printed = self.output.lines().next_back().map(|line| format!(", printed {line}")).unwrap_or_default();
+        let asked = if self.asked > 1 { format!(", asked for {} times", self.asked) } else { String::new() };
+        format!("waited {}, {end}{printed}{asked}", Span::millis(self.waited_ms))
+    }
+}
+
+impl Cost {
+    fn add(&mut self, record: &VerdictRecord) {
+        self.blocks += record.after.len();
+        self.thrown += record.blocks.len() - record.after.len();
+        if let NoiseSource::Measured { blocks, .. } = &record.noise {
+            self.noise_blocks += blocks.len();
+        }
+    }
+
+    fn words(&self) -> String {
+        format!(
+            "{} in all; the judge had the device for about {}, development runs for about {}; {} blocks counted, {} \
+             thrown, {} measured the noise",
+            Span::millis(self.wall_ms),
+            Span::millis(self.judge_ms),
+            Span::millis(self.dev_runs_ms),
+            self.blocks,
+            self.thrown,
+            self.noise_blocks
+        )
+    }
+}
+
+fn store(file: &Path, text: &str) -> Result<(), TryFault> {
+    std::fs::write(file, text)
+        .map_err(|error| TryFault::Folder { folder: file.display().to_string(), why: error.to_string() })
+}
