@@ -4,7 +4,7 @@
 //! It does not know how a stage measures ([`crate::stage`] does), nor what a change contains: it is told a stage's
 //! result and decides what follows. Whatever it promises leaves only after the records have it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fold::RigHistory;
 use crate::hold::HoldEnd;
@@ -72,8 +72,8 @@ struct Job {
 struct Run {
     state: RunState,
     champion: String,
-    /// The states being made durable, in order of asking.
-    pending: VecDeque<RunState>,
+    /// The state being made durable.
+    pending: Option<RunState>,
     /// Whether the records have its start.
     recorded: bool,
 }
@@ -96,7 +96,7 @@ pub struct JudgeQueue {
     /// Holds to end, and submissions to answer, once the pool knows the work of that version.
     releases: Vec<(HoldId, u64)>,
     answers: Vec<(JobId, u64)>,
-    run_answers: Vec<(RunId, RunState, u64)>,
+    run_answers: Vec<(RunId, u64)>,
     keys: BTreeMap<String, JobId>,
     same: BTreeMap<String, JobId>,
     /// The longest that a stage of any job so far can take: bounds what is ahead without looking at it.
@@ -134,8 +134,8 @@ impl JudgeQueue {
         stage_worst: impl Fn(&JobSpec) -> Span,
     ) {
         for (id, run) in &history.runs {
-            let champion = run.champion.clone();
-            self.runs.insert(*id, Run { state: run.state, champion, pending: VecDeque::new(), recorded: true });
+            self.runs
+                .insert(*id, Run { state: run.state, champion: run.champion.clone(), pending: None, recorded: true });
         }
         for (id, known) in &history.jobs {
             let pinned = &known.spec.pinned;
@@ -192,8 +192,7 @@ impl JudgeQueue {
             return Err(Refusal::AnotherRun { under_way });
         }
         let state = RunState::Running;
-        let pending = VecDeque::from([state]);
-        self.runs.insert(run, Run { state: RunState::Paused, champion, pending, recorded: false });
+        self.runs.insert(run, Run { state: RunState::Paused, champion, pending: Some(state), recorded: false });
         Ok(vec![JudgeEffect::RecordRun { run, state }])
     }
 
@@ -204,7 +203,7 @@ impl JudgeQueue {
     pub fn change_run(&mut self, run: RunId, state: RunState) -> Result<Vec<JudgeEffect>, Refusal> {
         let running = self.running_run();
         let entry = self.runs.get_mut(&run).ok_or(Refusal::UnknownRun { run })?;
-        if entry.state == RunState::Ended || entry.pending.contains(&RunState::Ended) {
+        if entry.state == RunState::Ended {
             return Err(Refusal::RunEnded { run });
         }
         if let (RunState::Running, Some(under_way)) = (state, running)
@@ -212,7 +211,7 @@ impl JudgeQueue {
         {
             return Err(Refusal::AnotherRun { under_way });
         }
-        entry.pending.push_back(state);
+        entry.pending = Some(state);
         Ok(vec![JudgeEffect::RecordRun { run, state }])
     }
 
@@ -231,11 +230,11 @@ impl JudgeQueue {
     /// # Errors
     /// Refused for an unknown, paused or ended run (rule A3).
     pub fn takes_work(&self, run: RunId) -> Result<(), Refusal> {
-        let entry = self.runs.get(&run).ok_or(Refusal::UnknownRun { run })?;
-        match (entry.state, entry.pending.back().copied().unwrap_or(entry.state)) {
-            (RunState::Running, RunState::Running) => Ok(()),
-            (RunState::Ended, _) | (_, RunState::Ended) => Err(Refusal::RunEnded { run }),
-            (RunState::Paused, _) | (_, RunState::Paused) => Err(Refusal::RunPaused { run }),
+        match self.runs.get(&run).map(|entry| (entry.state, entry.pending)) {
+            None => Err(Refusal::UnknownRun { run }),
+            Some((RunState::Running, None | Some(RunState::Running))) => Ok(()),
+            Some((RunState::Ended, _) | (_, Some(RunState::Ended))) => Err(Refusal::RunEnded { run }),
+            Some((RunState::Paused, _) | (_, Some(RunState::Paused))) => Err(Refusal::RunPaused { run }),
         }
     }
 
@@ -313,7 +312,7 @@ impl JudgeQueue {
     pub fn lowest_version(&self) -> u64 {
         let waited = self.releases.iter().map(|release| release.1);
         let answers = self.answers.iter().map(|answer| answer.1);
-        waited.chain(answers).chain(self.run_answers.iter().map(|answer| answer.2)).fold(self.version, u64::min)
+        waited.chain(answers).chain(self.run_answers.iter().map(|answer| answer.1)).fold(self.version, u64::min)
     }
 
     /// Tells all times from `origin`, versions and hold numbers from the lowest: keeps exhaustive checking finite.
@@ -324,7 +323,7 @@ impl JudgeQueue {
             hold.number -= lowest(hold.member);
         });
         self.answers.iter_mut().for_each(|(_, at)| *at -= version);
-        self.run_answers.iter_mut().for_each(|(_, _, at)| *at -= version);
+        self.run_answers.iter_mut().for_each(|(_, at)| *at -= version);
         self.resting.values_mut().for_each(|until| *until = until.rebase(origin));
         for job in self.jobs.values_mut() {
             match &mut job.state {
@@ -345,7 +344,7 @@ impl JudgeQueue {
     fn running_run(&self) -> Option<RunId> {
         self.runs
             .iter()
-            .find(|(_, run)| run.state == RunState::Running || run.pending.contains(&RunState::Running))
+            .find(|(_, run)| run.pending.unwrap_or(run.state) == RunState::Running || run.state == RunState::Running)
             .map(|(id, _)| *id)
     }
 
@@ -363,7 +362,7 @@ impl JudgeQueue {
                 if let Some(job) = self.jobs.get_mut(&id)
                     && job.state == JobState::Recording
                 {
-                    self.put_back(id, None, out);
+                    self.enqueue(id, None);
                     self.tell(out);
                     self.answers.push((id, self.version));
                 }
@@ -393,7 +392,7 @@ impl JudgeQueue {
             }
             Ticket::Run(run) => {
                 if let Some(entry) = self.runs.get_mut(&run) {
-                    entry.pending.pop_front();
+                    entry.pending = None;
                     if !entry.recorded {
                         self.runs.remove(&run);
                     }
@@ -418,8 +417,9 @@ impl JudgeQueue {
             }
             out.push(JudgeEffect::AnswerSubmitted { job: id, ahead });
         }
-        let runs = self.run_answers.extract_if(.., |answer| answer.2 <= version);
-        out.extend(runs.map(|(run, state, _)| JudgeEffect::AnswerRun { run, state: Some(state) }));
+        let runs: Vec<RunId> =
+            self.run_answers.extract_if(.., |answer| answer.1 <= version).map(|answer| answer.0).collect();
+        out.extend(runs.into_iter().map(|run| JudgeEffect::AnswerRun { run, state: self.run_state(run) }));
     }
 
     fn granted(&mut self, hold: HoldId, serves: &[(JobId, StageKind)], out: &mut Vec<JudgeEffect>) {
@@ -494,9 +494,9 @@ impl JudgeQueue {
             Then::Confirm { screened_on } => {
                 job.stage = StageKind::Confirmation;
                 job.screened_on = Some(screened_on);
-                self.put_back(id, None, out);
+                self.enqueue(id, None);
             }
-            Then::Retry { rests_until } => self.put_back(id, rests_until, out),
+            Then::Retry { rests_until } => self.enqueue(id, rests_until),
             Then::End { outcome } => {
                 if let (JobOutcome::Win { adopted: true }, Some(run)) = (&outcome, self.runs.get_mut(&job.run)) {
                     run.champion = job.candidate.clone();
@@ -523,7 +523,7 @@ impl JudgeQueue {
                 if let Some(job) = self.jobs.get_mut(&id) {
                     job.attempt -= 1;
                 }
-                self.put_back(id, None, out);
+                self.enqueue(id, None);
                 self.tell(out);
             }
             HoldEnd::Stopped(_) | HoldEnd::NotProved { .. } => {
@@ -540,11 +540,11 @@ impl JudgeQueue {
 
     fn run_recorded(&mut self, run: RunId, out: &mut Vec<JudgeEffect>) {
         let Some(entry) = self.runs.get_mut(&run) else { return };
-        let Some(state) = entry.pending.pop_front() else { return };
+        let Some(state) = entry.pending.take() else { return };
         entry.state = state;
         entry.recorded = true;
         match state {
-            RunState::Running => out.push(JudgeEffect::LetWaiters { run }),
+            RunState::Running => {}
             RunState::Paused => out.push(JudgeEffect::StopWaiters { run, why: GaveUp::RunPaused }),
             RunState::Ended => {
                 out.push(JudgeEffect::StopWaiters { run, why: GaveUp::RunEnded });
@@ -552,7 +552,7 @@ impl JudgeQueue {
             }
         }
         self.tell(out);
-        self.run_answers.push((run, state, self.version));
+        self.run_answers.push((run, self.version));
     }
 
     /// Ends the waiting jobs of a run that is over.
@@ -567,18 +567,6 @@ impl JudgeQueue {
             }
             self.busy.insert(id);
             out.push(JudgeEffect::Record { ticket: Ticket::Conclude(id), job: id, facts });
-        }
-    }
-
-    /// Gives a job its place in the queue; of a run that is over meanwhile it ends instead, since nobody would start it
-    /// and it would keep lanes back for good.
-    fn put_back(&mut self, id: JobId, rests_until: Option<Moment>, out: &mut Vec<JudgeEffect>) {
-        self.enqueue(id, rests_until);
-        let run = self.jobs.get(&id).map(|job| job.run);
-        if let Some(run) = run
-            && self.run_state(run) == Some(RunState::Ended)
-        {
-            self.end_waiting(run, out);
         }
     }
 

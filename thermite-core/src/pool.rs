@@ -181,11 +181,6 @@ pub enum PoolInput {
         /// Why they leave.
         why: GaveUp,
     },
-    /// A run takes development runs: it was started or resumed.
-    RunGoesOn {
-        /// The run.
-        run: RunId,
-    },
     /// The records can or cannot be written.
     Recording(bool),
     /// The rig is ending: nothing is granted any more.
@@ -283,8 +278,6 @@ pub struct Pool {
     work_known: bool,
     recording: bool,
     closed: bool,
-    /// Runs whose development runs may not wait, and why: one may be asked for before the stop and arrive after it.
-    stopped: BTreeMap<RunId, GaveUp>,
 }
 
 impl Pool {
@@ -302,7 +295,6 @@ impl Pool {
             work_known: false,
             recording: true,
             closed: false,
-            stopped: BTreeMap::new(),
         }
     }
 
@@ -328,9 +320,6 @@ impl Pool {
                 let waiter = Waiter { lane, dev_run, run, arrival, acceptable, limit, since: now, latest };
                 let ahead = self.insert(waiter);
                 out.push(PoolEffect::InLine { lane, dev_run, ahead });
-                if let Some(why) = self.stopped.get(&run).copied() {
-                    self.stop_waiters(run, why, &mut out);
-                }
             }
             PoolInput::CancelWait { lane, dev_run } => {
                 let before = self.waiters.len();
@@ -360,11 +349,9 @@ impl Pool {
                 }
             }
             PoolInput::RunStopped { run, why } => {
-                self.stopped.insert(run, why);
-                self.stop_waiters(run, why, &mut out);
-            }
-            PoolInput::RunGoesOn { run } => {
-                self.stopped.remove(&run);
+                for waiter in self.waiters.extract_if(.., |waiter| waiter.run == run) {
+                    out.push(PoolEffect::GaveUp { lane: waiter.lane, dev_run: waiter.dev_run, why });
+                }
             }
             PoolInput::Recording(recording) => self.recording = recording,
             PoolInput::Close => self.closed = true,
@@ -474,12 +461,6 @@ impl Pool {
 
     fn granting(&self) -> bool {
         self.work_known && self.recording && !self.closed
-    }
-
-    fn stop_waiters(&mut self, run: RunId, why: GaveUp, out: &mut Vec<PoolEffect>) {
-        for waiter in self.waiters.extract_if(.., |waiter| waiter.run == run) {
-            out.push(PoolEffect::GaveUp { lane: waiter.lane, dev_run: waiter.dev_run, why });
-        }
     }
 
     fn insert(&mut self, waiter: Waiter) -> u32 {

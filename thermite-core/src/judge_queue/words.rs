@@ -179,11 +179,6 @@ pub enum JudgeEffect {
         /// Why.
         why: GaveUp,
     },
-    /// Tell the pool that a run's development runs may wait again.
-    LetWaiters {
-        /// The run.
-        run: RunId,
-    },
     /// Take a granted hold.
     Claim {
         /// The hold.
@@ -222,7 +217,7 @@ pub enum JudgeEffect {
         /// The job.
         job: JobId,
     },
-    /// Answer the first who asked for a run's state and has no answer yet: it is so.
+    /// Answer everyone who asked for a run's state: it is so.
     AnswerRun {
         /// The run.
         run: RunId,
