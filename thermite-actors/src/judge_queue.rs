@@ -223,7 +223,6 @@ impl JudgeQueueActor {
                 JudgeEffect::RecordRun { run, state } => self.record_run(run, state, ctx),
                 JudgeEffect::Tell(work) => self.pool.do_send(ToPool(PoolInput::JudgeWork(work))),
                 JudgeEffect::StopWaiters { run, why } => self.pool.do_send(ToPool(PoolInput::RunStopped { run, why })),
-                JudgeEffect::LetWaiters { run } => self.pool.do_send(ToPool(PoolInput::RunGoesOn { run })),
                 JudgeEffect::Claim { hold } => self.pool.do_send(ToPool(PoolInput::Claim { by: Holder::Judge, hold })),
                 JudgeEffect::ReleaseUnused { hold } => {
                     self.pool.do_send(ToPool(PoolInput::ReleaseUnused { by: Holder::Judge, hold }));
