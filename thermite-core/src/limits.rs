@@ -12,6 +12,8 @@ pub const STOP_GRACE: Span = Span::seconds(2);
 pub const DEV_RUN_WAIT_MAX: Span = Span::minutes(10);
 /// How long a stop may take to be proved before the device is out of service (rules A7, A10).
 pub const PROOF_MAX: Span = Span::seconds(10);
+/// How long ending a rig may take, the proofs of its stops included; what is left then is the next start's.
+pub const RIG_END_MAX: Span = Span::seconds(15);
 /// How long a run attached to a caller's stream lives on after the stream drops (rule A10).
 pub const DETACHED_CALLER_MAX: Span = Span::seconds(10);
 /// Pool's backstop for a grant nobody claims or gives back.
