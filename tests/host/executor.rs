@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::Arc;
 
 use thermite_actors::host::clock::{self, BootClock};
 use thermite_actors::host::cpu::CpuDriver;

@@ -1,9 +1,9 @@
 //! The shells: a real server, the real binary, real kill -9.
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
-mod folder;
 mod binary;
 mod cli;
+mod folder;
 mod records;
 mod rest;
 mod scripted;
