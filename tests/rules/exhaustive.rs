@@ -92,12 +92,23 @@ fn tries() {
                 "late" => b.late = n,
                 "kill" => b.kills = n,
                 "max" => most = usize::from(n) * 1_000_000,
-                "mut" => s.mutant = [Mutant::None, Mutant::FreedWhenStopIsSent, Mutant::HoldEndsBeforeWork, Mutant::GrantsBeforeFirstWork, Mutant::LaneForgetsRelease, Mutant::StaleFreedFreesNext, Mutant::AcksBeforeDurable][usize::from(n)],
+                "mut" => {
+                    s.mutant = [
+                        Mutant::None,
+                        Mutant::FreedWhenStopIsSent,
+                        Mutant::HoldEndsBeforeWork,
+                        Mutant::GrantsBeforeFirstWork,
+                        Mutant::LaneForgetsRelease,
+                        Mutant::StaleFreedFreesNext,
+                        Mutant::AcksBeforeDurable,
+                    ][usize::from(n)]
+                }
                 other => panic!("{other}"),
             }
         }
         let _ = most;
         let s2 = s.clone();
-        std::panic::set_hook(Box::new(|_| {})); let _ = std::panic::catch_unwind(move || check_most(&s2, most)).is_err();
+        std::panic::set_hook(Box::new(|_| {}));
+        let _ = std::panic::catch_unwind(move || check_most(&s2, most)).is_err();
     }
 }

@@ -347,10 +347,7 @@ impl JudgeQueue {
     }
 
     fn running_run(&self) -> Option<RunId> {
-        self.runs
-            .iter()
-            .find(|(_, run)| run.states().any(|state| state == RunState::Running))
-            .map(|(id, _)| *id)
+        self.runs.iter().find(|(_, run)| run.states().any(|state| state == RunState::Running)).map(|(id, _)| *id)
     }
 
     fn remember(&mut self, submit: &Submit) {
