@@ -29,8 +29,8 @@ use thermite_core::run::RunSpec;
 use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::Moment;
 use thermite_svc::folder::OWNER_TOKEN;
-use thermite_svc::serve::{Ground, Parts, Service};
-use thermite_svc::settings::Settings;
+use thermite_svc::serve::{Ground, Parts, ServeFault, Service};
+use thermite_svc::settings::{Given, Settings};
 use tokio::sync::{oneshot, watch};
 
 /// How long a test waits for what must come: far beyond what a loaded machine takes.
@@ -71,11 +71,11 @@ pub(crate) struct Answer {
 impl Served {
     /// Serves a rig of one scripted CPU in `folder` on any free port.
     pub(crate) fn start(folder: &Path) -> Served {
-        Served::start_with(Settings::of_folder(folder))
+        Served::start_with(settings_of(folder))
     }
 
     pub(crate) fn start_with(settings: Settings) -> Served {
-        let script = Script(Arc::new(Inner { runs: Mutex::default(), changed: watch::Sender::new(()) }));
+        let script = Script::new();
         let (end, ended) = oneshot::channel();
         let (tell, told) = mpsc::channel();
         let ports = script.clone();
@@ -91,6 +91,15 @@ impl Served {
         let address = told.recv_timeout(MUST_COME).unwrap();
         let token = std::fs::read_to_string(folder.join(OWNER_TOKEN)).unwrap().trim().to_owned();
         Served { address, token, script, end: Some(end), thread: Some(thread) }
+    }
+
+    /// Why such a rig does not start.
+    pub(crate) fn fails(settings: Settings) -> ServeFault {
+        let script = Script::new();
+        actix_web::rt::System::new()
+            .block_on(Service::start(settings, |ground| ready(Ok(assemble(ground, script)))))
+            .err()
+            .expect("the rig does not start")
     }
 
     /// Ends it by the rules and waits.
@@ -136,9 +145,7 @@ impl Served {
     /// One request without a token of its own.
     pub(crate) fn send_bare(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
         let mut stream = self.open(method, path, headers, body);
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).unwrap();
-        Answer::read(&bytes)
+        Answer::read(&all_of(&mut stream))
     }
 
     /// A connection on which a request was sent and no answer read.
@@ -185,6 +192,22 @@ impl Drop for Served {
     }
 }
 
+/// Everything up to the connection's end. A server that refused a body unread resets the connection after its answer.
+pub(crate) fn all_of(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset || bytes.is_empty() => panic!("{error}"),
+        Ok(_) | Err(_) => bytes,
+    }
+}
+
+/// The settings of a rig in `folder` on any free port, with a folder of its own for device locks.
+pub(crate) fn settings_of(folder: &Path) -> Settings {
+    let given = Given { folder: Some(folder.to_owned()), listen: Some("127.0.0.1:0".into()), listen_open: false };
+    let locks = folder.join("device-locks").display().to_string();
+    Settings::read(given, |name| (name == "THERMITE_DEVICE_LOCKS").then(|| locks.clone())).unwrap()
+}
+
 /// What starts a run of three lanes.
 pub(crate) fn run_request() -> Value {
     serde_json::json!({
@@ -225,6 +248,10 @@ impl Answer {
 }
 
 impl Script {
+    fn new() -> Script {
+        Script(Arc::new(Inner { runs: Mutex::default(), changed: watch::Sender::new(()) }))
+    }
+
     /// Waits until the development run has been started.
     pub(crate) fn started(&self, dev_run: DevRunId) {
         crate::support::block_on(async {
