@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use thermite_core::limits;
 use thermite_core::record::verify_json;
 
-use crate::scripted::{Answer, Served, all_of, run_request};
+use crate::scripted::{Answer, Served, Serving, all_of, run_request};
 
 const NO_RUN: &str = "/v1/runs/00000000-0000-7000-8000-000000000000";
 
@@ -475,7 +475,7 @@ struct Event {
     json: Value,
 }
 
-impl Served {
+impl Serving {
     fn open_get(&self, path: &str) -> Waiting {
         let bearer = format!("Bearer {}", self.token);
         Waiting(self.open("GET", path, &[("authorization", &bearer)], b""))

@@ -28,7 +28,7 @@ use thermite_core::refusal::Refusal;
 use thermite_core::run::RunSpec;
 use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::Moment;
-use thermite_svc::folder::OWNER_TOKEN;
+use thermite_svc::folder::{Endpoint, OWNER_TOKEN};
 use thermite_svc::serve::{Ground, Parts, ServeFault, Service};
 use thermite_svc::settings::{Given, Settings};
 use tokio::sync::{oneshot, watch};
@@ -47,14 +47,20 @@ struct Inner {
 
 struct Run {
     hold: HoldId,
+    stubborn: bool,
     output: Vec<u8>,
     exit: Option<Exit>,
 }
 
-/// A served rig with its script; ended by the rules when dropped.
-pub(crate) struct Served {
+/// The door of a rig that serves, here or in another process.
+pub(crate) struct Serving {
     pub(crate) address: SocketAddr,
     pub(crate) token: String,
+}
+
+/// A rig that serves in this process, with its script; ended by the rules when dropped.
+pub(crate) struct Served {
+    door: Serving,
     pub(crate) script: Script,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -82,22 +88,22 @@ impl Served {
         let folder = settings.folder.clone();
         let thread = std::thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {
-                let service = Service::start(settings, |ground| ready(Ok(assemble(ground, ports)))).await.unwrap();
-                tell.send(service.endpoint().address).unwrap();
+                let assemble = |ground| ready(Ok(assemble_with(ground, ports)));
+                let service = Service::start(settings, assemble).await.unwrap();
+                tell.send(()).unwrap();
                 let _ = ended.await;
                 service.end().await;
             });
         });
-        let address = told.recv_timeout(MUST_COME).unwrap();
-        let token = std::fs::read_to_string(folder.join(OWNER_TOKEN)).unwrap().trim().to_owned();
-        Served { address, token, script, end: Some(end), thread: Some(thread) }
+        told.recv_timeout(MUST_COME).unwrap();
+        Served { door: Serving::of(&folder), script, end: Some(end), thread: Some(thread) }
     }
 
     /// Why such a rig does not start.
     pub(crate) fn fails(settings: Settings) -> ServeFault {
         let script = Script::new();
         actix_web::rt::System::new()
-            .block_on(Service::start(settings, |ground| ready(Ok(assemble(ground, script)))))
+            .block_on(Service::start(settings, |ground| ready(Ok(assemble_with(ground, script)))))
             .err()
             .expect("the rig does not start")
     }
@@ -114,6 +120,22 @@ impl Served {
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap();
         }
+    }
+}
+
+impl std::ops::Deref for Served {
+    type Target = Serving;
+
+    fn deref(&self) -> &Serving {
+        &self.door
+    }
+}
+
+impl Serving {
+    /// The door of the rig that serves in `folder`.
+    pub(crate) fn of(folder: &Path) -> Serving {
+        let token = std::fs::read_to_string(folder.join(OWNER_TOKEN)).unwrap().trim().to_owned();
+        Serving { address: Endpoint::read(folder).unwrap().unwrap().address, token }
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {
@@ -281,7 +303,12 @@ impl Script {
     }
 }
 
-fn assemble(ground: Ground, script: Script) -> Parts {
+/// A rig of one scripted CPU, with a script of its own.
+pub(crate) fn assemble(ground: Ground) -> Parts {
+    assemble_with(ground, Script::new())
+}
+
+fn assemble_with(ground: Ground, script: Script) -> Parts {
     let executor = Rc::new(ScriptedExecutor { script: script.clone() });
     let setup = RigSetup {
         members: vec![MemberPorts { member: MemberId(0), driver: Rc::new(QuietDriver), executor }],
@@ -339,7 +366,7 @@ impl Executor for ScriptedExecutor {
     }
 
     fn start(&self, hold: HoldId, spec: DevRunSpec) -> LocalBoxFuture<'static, Result<Launched, String>> {
-        let run = Run { hold, output: Vec::new(), exit: None };
+        let run = Run { hold, stubborn: spec.argv[0] == "cannot-be-stopped", output: Vec::new(), exit: None };
         self.script.0.runs.lock().unwrap().insert(spec.dev_run, run);
         self.script.0.changed.send_replace(());
         Box::pin(ready(Ok(Launched { pid: 1, containment: "scripted".into() })))
@@ -361,6 +388,9 @@ impl Executor for ScriptedExecutor {
 
     fn stop(&self, hold: HoldId, _gently: bool) -> LocalBoxFuture<'static, StopProof> {
         for run in self.script.0.runs.lock().unwrap().values_mut().filter(|run| run.hold == hold) {
+            if run.stubborn {
+                return Box::pin(std::future::pending());
+            }
             run.exit.get_or_insert(Exit::Signal(15));
         }
         self.script.0.changed.send_replace(());
