@@ -87,7 +87,7 @@ pub(crate) enum TryFault {
     #[error(transparent)]
     Rig(#[from] Fault),
     /// The caller wants an end.
-    #[error("ended on request; what was started is ended and removed")]
+    #[error("ended on request; what it started is ended")]
     Asked,
 }
 

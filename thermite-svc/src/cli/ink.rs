@@ -15,6 +15,11 @@ impl Ink {
         Ink { colours: stream.is_terminal() && !unwanted }
     }
 
+    /// Whether it writes with colours.
+    pub(crate) fn is_coloured(self) -> bool {
+        self.colours
+    }
+
     /// What stands out.
     pub(crate) fn bold(self, text: &str) -> String {
         self.wrap("1", text)

@@ -4,6 +4,7 @@
 //! by [`Say::output`].
 
 use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -60,11 +61,15 @@ impl Say {
     }
 }
 
+/// How long nothing is said while nothing is new; then the figures are said again, so that a wait is seen to go on.
+pub(crate) const SAY_AGAIN_AFTER: Duration = Duration::from_secs(30);
+
 /// One line that changes: drawn over on a terminal, said again elsewhere when what it is about changes.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     key: String,
     drawn: bool,
+    said: Option<Instant>,
 }
 
 impl Progress {
@@ -77,8 +82,9 @@ impl Progress {
             let cut: String = text.chars().take(width.saturating_sub(1)).collect();
             let _reader_gone = write!(std::io::stderr(), "\r\x1b[K{}", say.side_ink.dim(&cut));
             self.drawn = true;
-        } else if is_new {
+        } else if is_new || self.said.is_none_or(|said| said.elapsed() >= SAY_AGAIN_AFTER) {
             say.aside(text);
+            self.said = Some(Instant::now());
         }
     }
 
