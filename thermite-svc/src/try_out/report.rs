@@ -142,12 +142,17 @@ impl Report {
             };
             lines.push(format!("  {} {holds}", record.file.display()));
         }
-        if let Some(record) = self.lanes.iter().flat_map(|lane| &lane.records).next() {
-            lines.push(format!("  check one yourself: thermite verify {}", record.file.display()));
+        match self.lanes.iter().flat_map(|lane| &lane.records).next() {
+            Some(record) => lines.push(format!("  check one yourself: thermite verify {}", record.file.display())),
+            None => lines.push("  none: no stage came to a verdict".to_owned()),
         }
-        lines.push(match self.ok {
-            true => ink.good("All steps ran, every verdict is of the expected kind, every record holds."),
-            false => ink.bad("Not everything is as expected; see above."),
+        let no_verdict = |lane: &LaneReport| matches!(lane.outcome, JobOutcome::NoVerdict { .. });
+        lines.push(if self.ok {
+            ink.good("All steps ran, every verdict is of the expected kind, every record holds.")
+        } else if self.lanes.iter().any(no_verdict) {
+            ink.bad("This machine was too busy or too noisy to tell; try again when other programs use it less.")
+        } else {
+            ink.bad("Not everything is as expected; see above.")
         });
         lines
     }
