@@ -6,3 +6,4 @@ mod cli;
 mod records;
 mod support;
 mod try_out;
+mod verify;
