@@ -88,7 +88,7 @@ fn kept_leftovers_live_on_until_they_are_stopped() {
             let place = Place::new(who);
             let Some((mut rig, spec, tag, _)) = unfolded(&place, script, count, true) else { continue };
             assert_eq!(rig.ok("ended", of(&spec))["exit"], "code 0", "{script} as {who:?}");
-            assert_eq!(alive(&tag), count, "{script} as {who:?}");
+            see(script, &tag, count);
 
             // Gently: what has no leader any more is not given a grace.
             let stop = rig.ok("stop", json!({ "run": spec.name, "gently": true }));

@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +16,7 @@ use thermite_actors::testing::{
     Call, DevRunScript, Happened, MemoryRecords, PausedClock, ScriptedDevice, ScriptedWorkspaces, SeededIds,
     VirtualTime,
 };
-use thermite_actors::view::{DevRunRow, DevRunStatus, JobRow, JobStatus, RigView};
+use thermite_actors::view::{DevRunRow, DevRunStatus, JobRow, JobStatus, RigEvent, RigHappening, RigView};
 use thermite_core::contract::Target;
 use thermite_core::dev_run::DevRunEnd;
 use thermite_core::ids::{DevRunId, JobId, MemberId, RunId};
@@ -31,8 +30,13 @@ use thermite_core::time::{Moment, Span};
 
 /// The one device of a rig under test.
 pub(crate) const DEVICE: MemberId = MemberId(0);
+/// The wall clock at the rig's moment 0, in milliseconds since 1970.
+const WALL_MS: u64 = 1_750_000_000_000;
 /// No answer of a rig takes longer than this, virtually: one that never comes is a failure and not a hang.
 const NO_ANSWER: Span = Span::hours(48);
+
+/// Sets the ports before a rig starts.
+pub(crate) type SetPorts = Box<dyn FnOnce(&ScriptedDevice, &ScriptedWorkspaces)>;
 
 /// How a rig under test begins.
 pub(crate) struct Beginning {
@@ -43,7 +47,7 @@ pub(crate) struct Beginning {
     /// What the clock says at the start: an earlier life's clock went on.
     pub(crate) now: Moment,
     /// How the ports are set before the rig starts.
-    pub(crate) set: Box<dyn FnOnce(&ScriptedDevice, &ScriptedWorkspaces)>,
+    pub(crate) set: SetPorts,
 }
 
 impl Default for Beginning {
@@ -87,14 +91,15 @@ impl<T: Clone> Pending<T> {
 struct Trace {
     hasher: RefCell<DefaultHasher>,
     lines: Cell<u64>,
-    kept: RefCell<Vec<String>>,
+    kept: RefCell<Vec<Arc<RigEvent>>>,
 }
 
 impl Trace {
-    fn take(&self, line: String) {
+    fn take(&self, event: Arc<RigEvent>) {
+        let line = serde_json::to_string(&event).expect("an event is plain data");
         line.hash(&mut *self.hasher.borrow_mut());
         self.lines.set(self.lines.get() + 1);
-        self.kept.borrow_mut().push(line);
+        self.kept.borrow_mut().push(event);
     }
 }
 
@@ -127,7 +132,7 @@ impl Scenario {
         let workspaces = Rc::new(ScriptedWorkspaces::new(Target::Cpu));
         let trace = Rc::new(Trace::default());
         let (rig, device, clock) = time.block_on(async {
-            let clock = Rc::new(PausedClock::new(now, 1_750_000_000_000 + now.as_millis()));
+            let clock = Rc::new(PausedClock::new(now, WALL_MS + now.as_millis()));
             let device = ScriptedDevice::new(Target::Cpu, clock.clone(), seed);
             set(&device, &workspaces);
             let setup = RigSetup {
@@ -143,7 +148,7 @@ impl Scenario {
             tokio::task::spawn_local(async move {
                 loop {
                     match events.recv().await {
-                        Ok(event) => trace.take(serde_json::to_string(&event).expect("an event is plain data")),
+                        Ok(event) => trace.take(event),
                         Err(RecvError::Lagged(missed)) => panic!("the trace missed {missed} events"),
                         Err(RecvError::Closed) => break,
                     }
@@ -165,8 +170,15 @@ impl Scenario {
         })
     }
 
-    /// Asks without waiting for the answer.
+    /// Asks without waiting for the answer, and lets this instant pass.
     pub(crate) fn begin_to<T: 'static>(&self, answer: impl Future<Output = T> + 'static) -> Pending<T> {
+        let pending = self.begin_at_once(answer);
+        self.time.settle();
+        pending
+    }
+
+    /// Asks without waiting for anything: what is asked next is asked in the same instant.
+    pub(crate) fn begin_at_once<T: 'static>(&self, answer: impl Future<Output = T> + 'static) -> Pending<T> {
         let slot = Rc::new(RefCell::new(None));
         let filled = slot.clone();
         self.time.block_on(async move {
@@ -175,7 +187,6 @@ impl Scenario {
                 *filled.borrow_mut() = Some(answer);
             });
         });
-        self.time.settle();
         Pending(slot)
     }
 
@@ -293,7 +304,7 @@ impl Scenario {
         self.device.diary()
     }
 
-    /// When the records got the first entry of which `is` holds, by their events on the wall clock, as a moment.
+    /// Everything that the records have.
     pub(crate) fn entries(&self) -> Vec<LogEntry> {
         self.records.entries()
     }
@@ -304,10 +315,15 @@ impl Scenario {
         (self.trace.hasher.borrow().finish(), self.trace.lines.get())
     }
 
-    /// Every decision so far, as events.
-    pub(crate) fn trace_lines(&self) -> Vec<String> {
+    /// Every fact that was recorded, and when.
+    pub(crate) fn facts(&self) -> Vec<(Moment, Arc<LogEntry>)> {
         self.time.settle();
-        self.trace.kept.borrow().clone()
+        let kept = self.trace.kept.borrow();
+        let fact = |event: &Arc<RigEvent>| match &event.what {
+            RigHappening::Recorded { fact } => Some((Moment::from_millis(event.wall_ms - WALL_MS), fact.clone())),
+            RigHappening::Stage { .. } | RigHappening::DevRun { .. } | RigHappening::Device { .. } => None,
+        };
+        kept.iter().filter_map(fact).collect()
     }
 
     /// What must hold of every rig at every time: one holder, no number used twice, nobody overlooked.
@@ -337,11 +353,6 @@ pub(crate) fn endless(device: &ScriptedDevice) {
 /// The no of records that refuse.
 pub(crate) fn not_recorded() -> No {
     No::Infrastructure(InfrastructureFailure::Records { why: "the log refused the entry".to_owned() })
-}
-
-/// The lane's tree of a request.
-pub(crate) fn lane_tree(lane: u8) -> PathBuf {
-    PathBuf::from(format!("/lanes/{lane}"))
 }
 
 /// Counts the pool's reports of an overlooked waiter.

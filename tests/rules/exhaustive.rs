@@ -19,14 +19,15 @@ fn setup(name: &'static str, lanes: u8, jobs: u8) -> Setup {
         asks: 1,
         budgets: Budgets::default(),
         slow_records: true,
+        prompt_lanes: false,
         all_results: false,
         mutant: Mutant::None,
     }
 }
 
-fn check(setup: &Setup) {
+fn check_most(setup: &Setup, most: usize) {
     let begun = std::time::Instant::now();
-    let found = explore(setup, 6_000_000);
+    let found = explore(setup, most);
     println!(
         "{}: {} states, {} steps, depth {}, {:.1} s",
         setup.name,
@@ -62,14 +63,52 @@ fn tell(setup: &Setup, story: &[Step]) {
 }
 
 #[test]
-fn smallest() {
-    check(&setup("1 job, 1 lane", 1, 1));
-}
-#[test]
-fn smallest2() {
-    check(&setup("1 job, 2 lanes", 2, 1));
-}
-#[test]
-fn smallest3() {
-    check(&Setup { budgets: Budgets { cancels: 1, ..Budgets::default() }, ..setup("1 job, 1 lane, cancel", 1, 1) });
+fn tries() {
+    let only = std::env::var("ONLY").unwrap_or_default();
+    for part in only.split(';') {
+        let mut s = setup("x", 1, 1);
+        s.name = Box::leak(part.to_owned().into_boxed_str());
+        let mut most = 3_000_000;
+        for word in part.split_whitespace() {
+            let (key, value) = word.split_once('=').unwrap_or((word, "1"));
+            let n: u8 = value.parse().unwrap();
+            let b = &mut s.budgets;
+            match key {
+                "lanes" => s.lanes = n,
+                "jobs" => s.jobs = n,
+                "asks" => s.asks = n,
+                "fast" => s.slow_records = false,
+                "prompt" => s.prompt_lanes = true,
+                "all" => s.all_results = true,
+                "cancel" => b.cancels = n,
+                "drop" => b.drops = n,
+                "pause" => b.pauses = n,
+                "end" => b.ends = n,
+                "noproof" => b.not_proved = n,
+                "nosweep" => b.not_swept = n,
+                "nostart" => b.not_started = n,
+                "infra" => b.infrastructure = n,
+                "norec" => b.not_recorded = n,
+                "late" => b.late = n,
+                "kill" => b.kills = n,
+                "max" => most = usize::from(n) * 1_000_000,
+                "mut" => {
+                    s.mutant = [
+                        Mutant::None,
+                        Mutant::FreedWhenStopIsSent,
+                        Mutant::HoldEndsBeforeWork,
+                        Mutant::GrantsBeforeFirstWork,
+                        Mutant::LaneForgetsRelease,
+                        Mutant::StaleFreedFreesNext,
+                        Mutant::AcksBeforeDurable,
+                    ][usize::from(n)]
+                }
+                other => panic!("{other}"),
+            }
+        }
+        let _ = most;
+        let s2 = s.clone();
+        std::panic::set_hook(Box::new(|_| {}));
+        let _ = std::panic::catch_unwind(move || check_most(&s2, most)).is_err();
+    }
 }

@@ -115,13 +115,13 @@ fn a_full_disk_answers_a_fault_leaves_nothing_half_and_goes_on_when_there_is_roo
     let folder = tempfile::tempdir().unwrap();
 
     // A process of its own, since the limit on file sizes that plays the full disk is a process's.
-    let child = Again::start_ignoring_file_size_signal(
+    let mut child = Again::start_ignoring_file_size_signal(
         "records::a_full_disk_answers_a_fault_leaves_nothing_half_and_goes_on_when_there_is_room",
         CHILD,
         folder.path().as_os_str(),
     );
 
-    assert!(child.succeeded());
+    assert_eq!(child.exit_code(), Some(0));
     assert_eq!(block_on(open(folder.path()).load()).unwrap(), vec![entry(0), entry(2)]);
 }
 

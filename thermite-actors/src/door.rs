@@ -17,6 +17,7 @@ use thermite_core::hold::StopCause;
 use thermite_core::ids::{Arrival, DevRunId, JobId, LaneId, MemberId, RunId};
 use thermite_core::job::JobSpec;
 use thermite_core::lane::LaneInput;
+use thermite_core::limits;
 use thermite_core::log::LogEntry;
 use thermite_core::pool::{Discipline, Pool, PoolInput};
 use thermite_core::refusal::{InfrastructureFailure, Refusal};
@@ -470,10 +471,14 @@ impl Handler<End> for Door {
         Box::pin(async move {
             let _ = actors.pool.send(ToPool(PoolInput::Close)).await;
             look::stop_judge(&actors).await;
-            stop_all(&actors, None, &StopCause::RigEnding).await;
-            look::wait_until_free(&actors).await;
-            // Whatever was still to be written is written before this empty batch is.
-            drop(append(&actors.outbox, Vec::new()).await);
+            let by_the_rules = async {
+                stop_all(&actors, None, &StopCause::RigEnding).await;
+                look::wait_until_free(&actors).await;
+                // Whatever was still to be written is written before this empty batch is.
+                drop(append(&actors.outbox, Vec::new()).await);
+            };
+            // Records that refuse, or never answer, must not keep a rig from ending.
+            drop(tokio::time::timeout(limits::RIG_END_MAX.to_std(), by_the_rules).await);
         })
     }
 }

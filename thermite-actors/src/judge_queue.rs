@@ -1,7 +1,7 @@
 //! The judge queue's mailbox: jobs, and the stage of each device it has claimed. The rules are
 //! `thermite_core::judge_queue`'s and `thermite_core::stage`'s.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -150,7 +150,8 @@ pub(crate) struct JudgeQueueActor {
     claimed: BTreeMap<HoldId, Claimed>,
     closed: BTreeMap<HoldId, Closed>,
     submitters: BTreeMap<JobId, Vec<Submitter>>,
-    run_askers: BTreeMap<RunId, Vec<oneshot::Sender<Result<RunState, No>>>>,
+    /// In order of asking, which is the order of their answers.
+    run_askers: BTreeMap<RunId, VecDeque<oneshot::Sender<Result<RunState, No>>>>,
     members: BTreeMap<MemberId, (MemberDoors, DeviceFacts)>,
     clock: Rc<dyn Clock>,
     ids: Rc<dyn Ids>,
@@ -248,7 +249,7 @@ impl JudgeQueueActor {
                     }
                 }
                 JudgeEffect::AnswerRun { run, state } => {
-                    for asker in self.run_askers.remove(&run).unwrap_or_default() {
+                    if let Some(asker) = self.run_askers.get_mut(&run).and_then(VecDeque::pop_front) {
                         drop(asker.send(state.ok_or_else(not_recorded)));
                     }
                 }
@@ -412,7 +413,7 @@ impl Handler<StartRun> for JudgeQueueActor {
         self.runs.insert(run, msg.spec);
         self.starting.insert(run, msg.key);
         let (asker, answer) = oneshot::channel();
-        self.run_askers.entry(run).or_default().push(asker);
+        self.run_askers.entry(run).or_default().push_back(asker);
         self.carry_out(effects, ctx);
         Box::pin(async move { answer.await.unwrap_or(Err(ending())).map(|_| run) })
     }
@@ -427,7 +428,7 @@ impl Handler<ChangeRun> for JudgeQueueActor {
             Err(refusal) => return Box::pin(std::future::ready(Err(No::Refusal(refusal)))),
         };
         let (asker, answer) = oneshot::channel();
-        self.run_askers.entry(msg.run).or_default().push(asker);
+        self.run_askers.entry(msg.run).or_default().push_back(asker);
         self.carry_out(effects, ctx);
         Box::pin(async move { answer.await.unwrap_or(Err(ending())) })
     }

@@ -4,7 +4,7 @@
 //! It does not know how a stage measures ([`crate::stage`] does), nor what a change contains: it is told a stage's
 //! result and decides what follows. Whatever it promises leaves only after the records have it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::fold::RigHistory;
 use crate::hold::HoldEnd;
@@ -70,12 +70,11 @@ struct Job {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Run {
-    state: RunState,
+    /// What is durable; nothing while its start is still on its way.
+    state: Option<RunState>,
     champion: String,
-    /// The state being made durable.
-    pending: Option<RunState>,
-    /// Whether the records have its start.
-    recorded: bool,
+    /// The states on their way to the records, in order: each counts once it is durable itself.
+    pending: VecDeque<RunState>,
 }
 
 /// All jobs of all runs.
@@ -96,7 +95,9 @@ pub struct JudgeQueue {
     /// Holds to end, and submissions to answer, once the pool knows the work of that version.
     releases: Vec<(HoldId, u64)>,
     answers: Vec<(JobId, u64)>,
-    run_answers: Vec<(RunId, u64)>,
+    run_answers: Vec<(RunId, RunState, u64)>,
+    /// Runs whose development runs may not wait: paused ones, and those that ended since the start.
+    stopped: BTreeMap<RunId, GaveUp>,
     keys: BTreeMap<String, JobId>,
     same: BTreeMap<String, JobId>,
     /// The longest that a stage of any job so far can take: bounds what is ahead without looking at it.
@@ -118,6 +119,7 @@ impl JudgeQueue {
             releases: Vec::new(),
             answers: Vec::new(),
             run_answers: Vec::new(),
+            stopped: BTreeMap::new(),
             keys: BTreeMap::new(),
             same: BTreeMap::new(),
             longest_stage: Span::ZERO,
@@ -134,8 +136,11 @@ impl JudgeQueue {
         stage_worst: impl Fn(&JobSpec) -> Span,
     ) {
         for (id, run) in &history.runs {
-            self.runs
-                .insert(*id, Run { state: run.state, champion: run.champion.clone(), pending: None, recorded: true });
+            let known = Run { state: Some(run.state), champion: run.champion.clone(), pending: VecDeque::new() };
+            self.runs.insert(*id, known);
+            if run.state == RunState::Paused {
+                self.stopped.insert(*id, GaveUp::RunPaused);
+            }
         }
         for (id, known) in &history.jobs {
             let pinned = &known.spec.pinned;
@@ -165,7 +170,7 @@ impl JudgeQueue {
                     job.failures = u32::try_from(known.failures.len()).unwrap_or(u32::MAX);
                     job.answered = true;
                     self.jobs.insert(*id, job);
-                    self.enqueue(*id, None);
+                    self.line_up(*id, None);
                 }
             }
         }
@@ -175,7 +180,7 @@ impl JudgeQueue {
     pub fn open(&mut self) -> Vec<JudgeEffect> {
         let mut out = Vec::new();
         let over: Vec<RunId> =
-            self.runs.iter().filter(|(_, run)| run.state == RunState::Ended).map(|(id, _)| *id).collect();
+            self.runs.iter().filter(|(_, run)| run.state == Some(RunState::Ended)).map(|(id, _)| *id).collect();
         for run in over {
             self.end_waiting(run, &mut out);
         }
@@ -192,7 +197,7 @@ impl JudgeQueue {
             return Err(Refusal::AnotherRun { under_way });
         }
         let state = RunState::Running;
-        self.runs.insert(run, Run { state: RunState::Paused, champion, pending: Some(state), recorded: false });
+        self.runs.insert(run, Run { state: None, champion, pending: VecDeque::from([state]) });
         Ok(vec![JudgeEffect::RecordRun { run, state }])
     }
 
@@ -203,7 +208,7 @@ impl JudgeQueue {
     pub fn change_run(&mut self, run: RunId, state: RunState) -> Result<Vec<JudgeEffect>, Refusal> {
         let running = self.running_run();
         let entry = self.runs.get_mut(&run).ok_or(Refusal::UnknownRun { run })?;
-        if entry.state == RunState::Ended {
+        if entry.ends() {
             return Err(Refusal::RunEnded { run });
         }
         if let (RunState::Running, Some(under_way)) = (state, running)
@@ -211,13 +216,13 @@ impl JudgeQueue {
         {
             return Err(Refusal::AnotherRun { under_way });
         }
-        entry.pending = Some(state);
+        entry.pending.push_back(state);
         Ok(vec![JudgeEffect::RecordRun { run, state }])
     }
 
-    /// A run's state.
+    /// A run's state; none before its start is durable.
     pub fn run_state(&self, run: RunId) -> Option<RunState> {
-        self.runs.get(&run).map(|entry| entry.state)
+        self.runs.get(&run).and_then(|entry| entry.state)
     }
 
     /// A run's champion.
@@ -230,11 +235,11 @@ impl JudgeQueue {
     /// # Errors
     /// Refused for an unknown, paused or ended run (rule A3).
     pub fn takes_work(&self, run: RunId) -> Result<(), Refusal> {
-        match self.runs.get(&run).map(|entry| (entry.state, entry.pending)) {
-            None => Err(Refusal::UnknownRun { run }),
-            Some((RunState::Running, None | Some(RunState::Running))) => Ok(()),
-            Some((RunState::Ended, _) | (_, Some(RunState::Ended))) => Err(Refusal::RunEnded { run }),
-            Some((RunState::Paused, _) | (_, Some(RunState::Paused))) => Err(Refusal::RunPaused { run }),
+        match self.runs.get(&run) {
+            None | Some(Run { state: None, .. }) => Err(Refusal::UnknownRun { run }),
+            Some(entry) if entry.ends() => Err(Refusal::RunEnded { run }),
+            Some(entry) if entry.states().all(|state| state == RunState::Running) => Ok(()),
+            Some(_) => Err(Refusal::RunPaused { run }),
         }
     }
 
@@ -312,7 +317,7 @@ impl JudgeQueue {
     pub fn lowest_version(&self) -> u64 {
         let waited = self.releases.iter().map(|release| release.1);
         let answers = self.answers.iter().map(|answer| answer.1);
-        waited.chain(answers).chain(self.run_answers.iter().map(|answer| answer.1)).fold(self.version, u64::min)
+        waited.chain(answers).chain(self.run_answers.iter().map(|answer| answer.2)).fold(self.version, u64::min)
     }
 
     /// Tells all times from `origin`, versions and hold numbers from the lowest: keeps exhaustive checking finite.
@@ -323,7 +328,7 @@ impl JudgeQueue {
             hold.number -= lowest(hold.member);
         });
         self.answers.iter_mut().for_each(|(_, at)| *at -= version);
-        self.run_answers.iter_mut().for_each(|(_, at)| *at -= version);
+        self.run_answers.iter_mut().for_each(|(_, _, at)| *at -= version);
         self.resting.values_mut().for_each(|until| *until = until.rebase(origin));
         for job in self.jobs.values_mut() {
             match &mut job.state {
@@ -342,10 +347,7 @@ impl JudgeQueue {
     }
 
     fn running_run(&self) -> Option<RunId> {
-        self.runs
-            .iter()
-            .find(|(_, run)| run.pending.unwrap_or(run.state) == RunState::Running || run.state == RunState::Running)
-            .map(|(id, _)| *id)
+        self.runs.iter().find(|(_, run)| run.states().any(|state| state == RunState::Running)).map(|(id, _)| *id)
     }
 
     fn remember(&mut self, submit: &Submit) {
@@ -362,7 +364,7 @@ impl JudgeQueue {
                 if let Some(job) = self.jobs.get_mut(&id)
                     && job.state == JobState::Recording
                 {
-                    self.enqueue(id, None);
+                    self.enqueue(id, None, out);
                     self.tell(out);
                     self.answers.push((id, self.version));
                 }
@@ -392,11 +394,12 @@ impl JudgeQueue {
             }
             Ticket::Run(run) => {
                 if let Some(entry) = self.runs.get_mut(&run) {
-                    entry.pending = None;
-                    if !entry.recorded {
+                    entry.pending.pop_front();
+                    out.push(JudgeEffect::AnswerRun { run, state: None });
+                    if entry.state.is_none() {
+                        // Its start is not in the log, so there is no such run.
                         self.runs.remove(&run);
                     }
-                    out.push(JudgeEffect::AnswerRun { run, state: None });
                 }
             }
             // What has happened is written again until the records take it.
@@ -417,9 +420,8 @@ impl JudgeQueue {
             }
             out.push(JudgeEffect::AnswerSubmitted { job: id, ahead });
         }
-        let runs: Vec<RunId> =
-            self.run_answers.extract_if(.., |answer| answer.1 <= version).map(|answer| answer.0).collect();
-        out.extend(runs.into_iter().map(|run| JudgeEffect::AnswerRun { run, state: self.run_state(run) }));
+        let runs = self.run_answers.extract_if(.., |answer| answer.2 <= version);
+        out.extend(runs.map(|(run, state, _)| JudgeEffect::AnswerRun { run, state: Some(state) }));
     }
 
     fn granted(&mut self, hold: HoldId, serves: &[(JobId, StageKind)], out: &mut Vec<JudgeEffect>) {
@@ -449,7 +451,7 @@ impl JudgeQueue {
         let Some(id) = self.job_under(hold) else { return };
         let job = self.jobs.get_mut(&id).expect("the job under a hold is one of the queue's");
         let run = self.runs.get(&job.run);
-        let over = run.is_none_or(|run| run.state == RunState::Ended);
+        let over = run.is_none_or(|run| run.state == Some(RunState::Ended));
         let champion = run.map(|run| run.champion.clone());
         let stage = job.stage;
         let (fact, then) = match result {
@@ -494,9 +496,9 @@ impl JudgeQueue {
             Then::Confirm { screened_on } => {
                 job.stage = StageKind::Confirmation;
                 job.screened_on = Some(screened_on);
-                self.enqueue(id, None);
+                self.enqueue(id, None, out);
             }
-            Then::Retry { rests_until } => self.enqueue(id, rests_until),
+            Then::Retry { rests_until } => self.enqueue(id, rests_until, out),
             Then::End { outcome } => {
                 if let (JobOutcome::Win { adopted: true }, Some(run)) = (&outcome, self.runs.get_mut(&job.run)) {
                     run.champion = job.candidate.clone();
@@ -523,7 +525,7 @@ impl JudgeQueue {
                 if let Some(job) = self.jobs.get_mut(&id) {
                     job.attempt -= 1;
                 }
-                self.enqueue(id, None);
+                self.enqueue(id, None, out);
                 self.tell(out);
             }
             HoldEnd::Stopped(_) | HoldEnd::NotProved { .. } => {
@@ -540,19 +542,27 @@ impl JudgeQueue {
 
     fn run_recorded(&mut self, run: RunId, out: &mut Vec<JudgeEffect>) {
         let Some(entry) = self.runs.get_mut(&run) else { return };
-        let Some(state) = entry.pending.take() else { return };
-        entry.state = state;
-        entry.recorded = true;
-        match state {
-            RunState::Running => {}
-            RunState::Paused => out.push(JudgeEffect::StopWaiters { run, why: GaveUp::RunPaused }),
-            RunState::Ended => {
-                out.push(JudgeEffect::StopWaiters { run, why: GaveUp::RunEnded });
-                self.end_waiting(run, out);
+        let Some(state) = entry.pending.pop_front() else { return };
+        entry.state = Some(state);
+        let why = match state {
+            RunState::Running => None,
+            RunState::Paused => Some(GaveUp::RunPaused),
+            RunState::Ended => Some(GaveUp::RunEnded),
+        };
+        match why {
+            None => {
+                self.stopped.remove(&run);
+            }
+            Some(why) => {
+                self.stopped.insert(run, why);
+                out.push(JudgeEffect::StopWaiters { run, why });
             }
         }
+        if state == RunState::Ended {
+            self.end_waiting(run, out);
+        }
         self.tell(out);
-        self.run_answers.push((run, self.version));
+        self.run_answers.push((run, state, self.version));
     }
 
     /// Ends the waiting jobs of a run that is over.
@@ -570,7 +580,17 @@ impl JudgeQueue {
         }
     }
 
-    fn enqueue(&mut self, id: JobId, rests_until: Option<Moment>) {
+    /// Puts a job in its place in the line; one of a run that has ended meanwhile ends there and then.
+    fn enqueue(&mut self, id: JobId, rests_until: Option<Moment>, out: &mut Vec<JudgeEffect>) {
+        self.line_up(id, rests_until);
+        if let Some(run) = self.jobs.get(&id).map(|job| job.run)
+            && self.run_state(run) == Some(RunState::Ended)
+        {
+            self.end_waiting(run, out);
+        }
+    }
+
+    fn line_up(&mut self, id: JobId, rests_until: Option<Moment>) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.state = JobState::Queued { rests_until };
         self.queued.entry(job.run).or_default().insert(job.arrival, id);
@@ -612,7 +632,7 @@ impl JudgeQueue {
     }
 
     fn paused(&self, run: RunId) -> bool {
-        self.runs.get(&run).is_none_or(|entry| entry.state != RunState::Running)
+        self.runs.get(&run).is_none_or(|entry| entry.state != Some(RunState::Running))
     }
 
     fn startable(&self, job: &Job) -> bool {
@@ -656,7 +676,19 @@ impl JudgeQueue {
             .filter_map(|id| self.jobs.get(&id).map(|job| self.entry(id, job)))
             .collect();
         let unlisted = u32::try_from(total - entries.len()).unwrap_or(u32::MAX);
-        out.push(JudgeEffect::Tell(JudgeWork { version: self.version, entries, unlisted }));
+        let stopped = self.stopped.iter().map(|(run, why)| (*run, *why)).collect();
+        out.push(JudgeEffect::Tell(JudgeWork { version: self.version, entries, unlisted, stopped }));
+    }
+}
+
+impl Run {
+    /// What it is and what it is about to be, in order.
+    fn states(&self) -> impl Iterator<Item = RunState> {
+        self.state.iter().chain(&self.pending).copied()
+    }
+
+    fn ends(&self) -> bool {
+        self.states().any(|state| state == RunState::Ended)
     }
 }
 

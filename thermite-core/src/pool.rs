@@ -61,6 +61,8 @@ pub struct JudgeWork {
     pub entries: Vec<WorkEntry>,
     /// How many more jobs there are.
     pub unlisted: u32,
+    /// Runs whose development runs may not wait, and why: paused ones, and those that ended (rule A3).
+    pub stopped: Vec<(RunId, GaveUp)>,
 }
 
 /// A development run in the line.
@@ -103,7 +105,12 @@ enum HeldFor {
     /// The judge; the stages the grant serves (arrival at most the winner's).
     Judge { serves: Vec<(JobId, StageKind)>, arrival: Arrival },
     /// A lane, with its place in the line, kept for the case that the hold never starts.
-    Lane { waiter: Waiter, gave_up: bool },
+    Lane {
+        waiter: Waiter,
+        /// Whether the lane has left its place, by its own wish or told that it gave up: a burnt number does not
+        /// bring it back.
+        left: bool,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -320,12 +327,21 @@ impl Pool {
                 let waiter = Waiter { lane, dev_run, run, arrival, acceptable, limit, since: now, latest };
                 let ahead = self.insert(waiter);
                 out.push(PoolEffect::InLine { lane, dev_run, ahead });
+                self.let_stopped_go(&mut out);
             }
             PoolInput::CancelWait { lane, dev_run } => {
                 let before = self.waiters.len();
                 self.waiters.retain(|waiter| waiter.dev_run != dev_run);
                 if self.waiters.len() < before {
                     out.push(PoolEffect::WaitCancelled { lane, dev_run });
+                }
+                // A grant that crosses this is given back by the lane; should it be burnt first, nobody waits for it.
+                for member in self.members.values_mut() {
+                    if let MemberState::Held { held_for: HeldFor::Lane { waiter, left }, .. } = &mut member.state
+                        && waiter.dev_run == dev_run
+                    {
+                        *left = true;
+                    }
                 }
             }
             PoolInput::Claim { by, hold } => {
@@ -346,6 +362,7 @@ impl Pool {
                     out.push(PoolEffect::WorkTaken { version: work.version });
                     self.work = work;
                     self.work_known = true;
+                    self.let_stopped_go(&mut out);
                 }
             }
             PoolInput::RunStopped { run, why } => {
@@ -380,12 +397,12 @@ impl Pool {
                 Grant::Offered { .. } | Grant::Voided | Grant::Claimed | Grant::Started { .. } => {}
             }
             let started = matches!(grant, Grant::Started { .. });
-            if let HeldFor::Lane { waiter, gave_up } = held_for
+            if let HeldFor::Lane { waiter, left } = held_for
                 && !started
-                && !*gave_up
+                && !*left
                 && waiter.latest <= now
             {
-                *gave_up = true;
+                *left = true;
                 late.push((hold, waiter.clone()));
             }
         }
@@ -409,9 +426,7 @@ impl Pool {
                 Grant::Voided | Grant::Claimed | Grant::Started { .. } => None,
             };
             let start = match (held_for, grant) {
-                (_, Grant::Started { .. }) | (HeldFor::Judge { .. }, _) | (HeldFor::Lane { gave_up: true, .. }, _) => {
-                    None
-                }
+                (_, Grant::Started { .. }) | (HeldFor::Judge { .. }, _) | (HeldFor::Lane { left: true, .. }, _) => None,
                 (HeldFor::Lane { waiter, .. }, _) => Some((waiter.latest, "granted run started")),
             };
             claim.into_iter().chain(start).min()
@@ -467,6 +482,16 @@ impl Pool {
         let place = self.waiters.partition_point(|other| other.arrival < waiter.arrival);
         self.waiters.insert(place, waiter);
         u32::try_from(place).unwrap_or(u32::MAX)
+    }
+
+    /// Lets the development runs of paused and ended runs go, also those that came to the line after it (rule A3).
+    fn let_stopped_go(&mut self, out: &mut Vec<PoolEffect>) {
+        let why = |run: RunId| self.work.stopped.iter().find(|(stopped, _)| *stopped == run).map(|(_, why)| *why);
+        for Waiter { lane, dev_run, run, .. } in self.waiters.extract_if(.., |waiter| why(waiter.run).is_some()) {
+            if let Some(why) = why(run) {
+                out.push(PoolEffect::GaveUp { lane, dev_run, why });
+            }
+        }
     }
 
     fn held_mut(&mut self, hold: HoldId, by: Holder) -> Option<(&mut Grant, &mut HeldFor)> {
@@ -530,7 +555,7 @@ impl Pool {
 
     fn tell_holder(&mut self, now: Moment, hold: HoldId, held_for: HeldFor, how: HoldEnd, out: &mut Vec<PoolEffect>) {
         match (held_for, how) {
-            (HeldFor::Lane { waiter, gave_up: false }, HoldEnd::NotStarted) => {
+            (HeldFor::Lane { waiter, left: false }, HoldEnd::NotStarted) => {
                 let lane = waiter.lane;
                 out.push(PoolEffect::Requeued { lane, hold });
                 if waiter.latest <= now {
@@ -538,10 +563,11 @@ impl Pool {
                     out.push(PoolEffect::GaveUp { lane, dev_run: waiter.dev_run, why });
                 } else {
                     self.insert(waiter);
+                    self.let_stopped_go(out);
                 }
             }
-            (HeldFor::Lane { waiter, gave_up: true }, HoldEnd::NotStarted) => {
-                // It has been told that it gave up; its stop and the burnt number say the same.
+            (HeldFor::Lane { waiter, left: true }, HoldEnd::NotStarted) => {
+                // A lane that was told it gave up hears the same once more; one that left by its own wish has ended.
                 let how = HoldEnd::Stopped(StopCause::WaitedTooLong);
                 out.push(PoolEffect::HoldEnded { to: Holder::Lane(waiter.lane), hold, how });
             }
@@ -664,7 +690,7 @@ impl Pool {
                 Candidate::Lane { waiter } => {
                     let waiter = self.waiters.remove(waiter);
                     let to = (waiter.lane, waiter.dev_run);
-                    (HeldFor::Lane { waiter, gave_up: false }, Some(to))
+                    (HeldFor::Lane { waiter, left: false }, Some(to))
                 }
                 Candidate::Judge { .. } => {
                     let serves = self

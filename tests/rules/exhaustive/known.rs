@@ -123,8 +123,8 @@ impl Known {
         self.jobs.get(&job).is_some_and(|known| known.hold == number)
     }
 
-    pub(super) fn run_was(&self, state: RunState) -> bool {
-        self.run == state
+    pub(super) fn jobs_over(&self) -> impl Iterator<Item = JobId> {
+        self.jobs.iter().filter(|(_, known)| known.end.is_some()).map(|(job, _)| *job)
     }
 
     pub(super) fn has_dev_run(&self, dev_run: DevRunId) -> bool {

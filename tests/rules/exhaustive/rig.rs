@@ -93,6 +93,8 @@ pub(super) struct Setup {
     pub(super) budgets: Budgets,
     /// Whether appends become durable some time after they were asked for; else in the same step.
     pub(super) slow_records: bool,
+    /// Whether lanes open their letters in the step that sends them.
+    pub(super) prompt_lanes: bool,
     /// Whether every result of a stage is tried, and builds have a moment of their own; else win and no gain only.
     pub(super) all_results: bool,
     pub(super) mutant: Mutant,
@@ -179,6 +181,15 @@ struct Append {
     nack: Option<Letter>,
 }
 
+/// How far changes of a run's state are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct RunChanges {
+    asked: u8,
+    durable: u8,
+    answered: u8,
+    last: Option<RunState>,
+}
+
 /// The promises that were given to people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Promises {
@@ -188,6 +199,8 @@ struct Promises {
     ended: BTreeSet<JobId>,
     /// Development runs whose end was told.
     dev_runs_ended: BTreeSet<DevRunId>,
+    /// Changes of the run's state since the start of the rig.
+    run_changes: RunChanges,
     /// The latest moment that a waiting development run was given.
     latest: BTreeMap<DevRunId, Moment>,
 }
@@ -337,8 +350,8 @@ impl Rig {
             }
             let (stoppable, attached) = match self.lanes[at].state() {
                 LaneState::Idle | LaneState::Ending { .. } => (false, false),
-                LaneState::Recording { ask, cancelled } | LaneState::Waiting { ask, cancelled } => {
-                    (!cancelled, ask.caller == Caller::Attached)
+                LaneState::Recording { ask, stop } | LaneState::Waiting { ask, stop } => {
+                    (stop.is_none(), ask.caller == Caller::Attached)
                 }
                 LaneState::Granted { ask, stop, .. } | LaneState::Holding { ask, stop, .. } => {
                     (stop.is_none(), ask.caller == Caller::Attached)
@@ -356,8 +369,10 @@ impl Rig {
         }
         match run {
             Some(RunState::Running) if self.left.pauses > 0 => steps.push(Step::Pause),
-            Some(RunState::Paused) => steps.push(Step::Resume),
             _ => {}
+        }
+        if self.promises.run_changes.last.or(run) == Some(RunState::Paused) {
+            steps.push(Step::Resume);
         }
         if run != Some(RunState::Ended) && self.left.ends > 0 {
             steps.push(Step::EndRun);
@@ -395,6 +410,11 @@ impl Rig {
     pub(super) fn after(&self, setup: &Setup, step: Step) -> Rig {
         let mut next = self.clone();
         next.take(setup, step);
+        while setup.prompt_lanes
+            && let Some((from, to)) = next.mail.keys().find(|(_, to)| matches!(to, Party::Lane(_))).copied()
+        {
+            next.deliver(setup, from, to);
+        }
         next.look();
         next.settle();
         next
@@ -408,6 +428,7 @@ impl Rig {
             && self.lanes.iter().all(|lane| lane.under_way().is_none())
             && self.judge.live_count() == 0
             && self.known.all_over()
+            && self.promises.run_changes.asked == self.promises.run_changes.answered
             && self.executor.trees.is_empty()
             && self.pool.waits().is_empty()
             && self.pool.members().iter().all(|member| member.held.is_none() && member.gone.is_none())
@@ -439,6 +460,9 @@ impl Rig {
                 self.left.not_recorded -= 1;
                 let append = self.appends.pop_front().expect("an append is on its way");
                 let nack = append.nack.expect("it can be refused");
+                if let [Fact::Run(_)] = append.facts[..] {
+                    self.promises.run_changes.durable += 1;
+                }
                 self.send(Party::Records, append.to, nack);
             }
             Step::Ask { lane } => self.ask(setup, lane),
@@ -560,14 +584,18 @@ impl Rig {
             key: None,
             stage_worst: Span::ZERO,
         };
-        match Arc::make_mut(&mut self.judge).submit(submit).expect("the run is not over") {
-            Submission::New(effects) => self.judge_wants(setup, effects),
-            Submission::Same { .. } => unreachable!("each job is another change"),
+        match Arc::make_mut(&mut self.judge).submit(submit) {
+            Ok(Submission::New(effects)) => self.judge_wants(setup, effects),
+            Ok(Submission::Same { .. }) => unreachable!("each job is another change"),
+            // The run is about to be over.
+            Err(_) => {}
         }
     }
 
     fn change_run(&mut self, setup: &Setup, state: RunState) {
         if let Ok(effects) = Arc::make_mut(&mut self.judge).change_run(RUN, state) {
+            self.promises.run_changes.asked += 1;
+            self.promises.run_changes.last = Some(state);
             self.judge_wants(setup, effects);
         }
     }
@@ -578,6 +606,9 @@ impl Rig {
         self.appends.clear();
         self.stage = None;
         self.promises.latest.clear();
+        self.promises.run_changes = RunChanges::default();
+        // Nobody was told of the ends that became durable just before.
+        self.promises.ended.extend(self.known.jobs_over());
         self.lanes = (0..setup.lanes).map(|lane| Arc::new(Lane::new(lane_id(lane)))).collect();
         let mut pool = Pool::new([(DEVICE, Discipline::JudgeFirst)], WAIT_MAX);
         let history = self.known.history();
@@ -864,8 +895,10 @@ impl Rig {
                     continue;
                 }
                 JudgeEffect::AnswerNotRecorded { .. } => continue,
-                JudgeEffect::AnswerRun { state, .. } => {
-                    if state.is_some_and(|state| !self.known.run_was(state)) {
+                JudgeEffect::AnswerRun { .. } => {
+                    let changes = &mut self.promises.run_changes;
+                    changes.answered += 1;
+                    if changes.answered > changes.durable {
                         self.broken = Some(RECORDED_FIRST);
                     }
                     continue;
@@ -994,6 +1027,9 @@ impl Rig {
 
     fn durable(&mut self, facts: Vec<Fact>) {
         for fact in facts {
+            if let Fact::Run(_) = fact {
+                self.promises.run_changes.durable += 1;
+            }
             if !self.known.apply(fact) {
                 self.broken = Some(ONE_END);
             }

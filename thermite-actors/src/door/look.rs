@@ -8,7 +8,6 @@ use thermite_core::fold::{DevRunHistory, JobHistory, RigHistory};
 use thermite_core::ids::{HoldId, Holder};
 use thermite_core::judge_queue::{LiveJob, Standing};
 use thermite_core::lane::LaneState;
-use thermite_core::limits;
 use thermite_core::texts;
 use thermite_core::time::{Moment, Span};
 use thermite_core::wait::{Wait, WaitEnd, WaitReason};
