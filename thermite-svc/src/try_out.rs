@@ -127,7 +127,7 @@ pub(crate) fn try_out(wishes: &Wishes, stop: &Stop, say: &Say) -> Result<u8, Try
 }
 
 fn in_place(place: &mut Place, began: Instant, stop: &Stop, say: &Say) -> Result<Report, TryFault> {
-    let campaign = Campaign::lay_out(place.work())?;
+    let campaign = Campaign::lay_out(place.base())?;
     let mut rig = OwnRig::start(&place.data(), &place.log(), stop)?;
     let base = place.base().display();
     say.aside(&format!("thermite: this machine as a CPU rig at {} in {base}; Ctrl-C ends it", rig.client().base()));
