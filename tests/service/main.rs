@@ -1,6 +1,5 @@
 //! The shells: a real server, the real binary, real kill -9.
 #![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 mod binary;
 mod cli;
