@@ -5,6 +5,7 @@ mod determinism;
 mod dev_runs;
 mod ending;
 mod giving_up;
+mod harness;
 mod jobs;
 mod judge_first;
 

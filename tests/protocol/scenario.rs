@@ -35,6 +35,9 @@ const WALL_MS: u64 = 1_750_000_000_000;
 /// No answer of a rig takes longer than this, virtually: one that never comes is a failure and not a hang.
 const NO_ANSWER: Span = Span::hours(48);
 
+/// Sets the ports before a rig starts.
+pub(crate) type SetPorts = Box<dyn FnOnce(&ScriptedDevice, &ScriptedWorkspaces)>;
+
 /// How a rig under test begins.
 pub(crate) struct Beginning {
     pub(crate) seed: u64,
@@ -44,7 +47,7 @@ pub(crate) struct Beginning {
     /// What the clock says at the start: an earlier life's clock went on.
     pub(crate) now: Moment,
     /// How the ports are set before the rig starts.
-    pub(crate) set: Box<dyn FnOnce(&ScriptedDevice, &ScriptedWorkspaces)>,
+    pub(crate) set: SetPorts,
 }
 
 impl Default for Beginning {

@@ -10,3 +10,4 @@ mod rest;
 mod scripted;
 mod support;
 mod try_out;
+mod verify;

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, test_kill_process};
 
-use crate::binary::{Own, Said, command, until};
+use crate::binary::{Own, Said, apart, command, until};
 
 #[test]
 fn a_program_that_is_missing_is_named_before_anything_is_made() {
@@ -68,6 +68,7 @@ fn a_trial_that_is_killed_takes_its_server_with_it() {
 struct Trial {
     process: Own,
     tmp: tempfile::TempDir,
+    _locks: tempfile::TempDir,
     server: Pid,
 }
 
@@ -75,7 +76,10 @@ impl Trial {
     /// None where this machine gives no isolation, which is said.
     fn under_way() -> Option<Trial> {
         let tmp = tempfile::tempdir().unwrap();
-        let mut process = Own(command(&["try", "--json"]).env("TMPDIR", tmp.path()).spawn().unwrap());
+        let locks = tempfile::tempdir().unwrap();
+        let mut trial = command(&["try", "--json"]);
+        trial.env("TMPDIR", tmp.path()).envs(apart(locks.path()));
+        let mut process = Own(trial.spawn().unwrap());
         let mut server = None;
         let mut over = false;
         until("the trial's rig serves", || {
@@ -84,7 +88,7 @@ impl Trial {
             server.is_some() || over
         });
         match server {
-            Some(server) => Some(Trial { process, tmp, server }),
+            Some(server) => Some(Trial { process, tmp, _locks: locks, server }),
             None => {
                 let said = process.end();
                 assert!(said.err.contains("no isolation for a run here"), "{said:?}");

@@ -51,7 +51,7 @@ impl Say {
 
     /// The one line that says why it did not work.
     pub(crate) fn error(&self, text: &str) {
-        let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let one_line = text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
         self.aside(&format!("{} {one_line}", self.side_ink.bad("thermite:")));
     }
 
