@@ -138,6 +138,10 @@ impl Writer {
                 .map_err(|cause| self.fault(&cause))?,
         };
         Ok(match known {
+            None if self.failing && self.keys.len() >= limits::GROUP_COMMIT_ROWS_MAX => {
+                let why = format!("{} cannot be written, and no more keys are kept until it can", self.file.display());
+                return Err(RecordsFault(why));
+            }
             None => {
                 self.keys.insert(key, request);
                 KeyUse::ThisRequest
