@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use proptest::prelude::*;
+
 use thermite_actors::host::cpu::CpuDriver;
 use thermite_actors::host::cpu::cgroups::{self, Version};
-use thermite_actors::host::cpu::own_use::OwnUse;
 use thermite_actors::host::cpu::proc_files::{self, CpuList};
 use thermite_actors::ports::TargetDriver;
 use thermite_core::limits;
@@ -35,7 +36,7 @@ fn what_cannot_be_read_is_unknown_and_never_zero() {
 
     let reading = machine.read_after(1_000);
 
-    for name in ["load1", "other_use", "load1_with_own", "cpu_pressure"] {
+    for name in ["load1", "direct_sample", "cpu_pressure"] {
         let signal = signal(&reading, name);
         assert_eq!((signal.value, signal.state), (None, SignalState::Unknown), "{name}");
     }
@@ -55,31 +56,21 @@ fn other_programs_use_is_sampled_over_the_time_since_an_earlier_reading() {
 
     let reading = machine.read_after(1_000);
 
-    let other = signal(&reading, "other_use");
+    let other = signal(&reading, "direct_sample");
     assert_eq!((other.value, other.limit, other.state), (Some(1.2), Some(1.0), SignalState::Busy));
 }
 
 #[test]
-fn the_judges_own_use_is_taken_off_the_direct_sample() {
+fn what_the_rig_and_all_it_ran_used_is_taken_off_the_direct_sample() {
     let machine = Machine::with_cores(4);
-    machine.busy([100, 0, 0, 20]);
-    machine.driver.note_own_use(1_000_000_000, Moment::from_millis(10_000), Moment::from_millis(11_000));
+    machine.busy([100, 0, 0, 30]);
+    // 0.1 s of its own, 0.2 s in the kernel, 0.5 s and 0.3 s of children it has reaped.
+    machine.write("proc/self/stat", "7 (a) b) S 1 1 1 0 -1 0 0 0 0 0 10 20 50 30 20 0 1 0 0 0 0");
 
     let reading = machine.read_after(1_000);
 
-    let other = signal(&reading, "other_use");
+    let other = signal(&reading, "direct_sample");
     assert!((other.value.unwrap() - 0.2).abs() < 1e-9 && other.state == SignalState::Ok, "{other:?}");
-}
-
-#[test]
-fn the_rigs_own_use_is_taken_off_the_direct_sample() {
-    let machine = Machine::with_cores(4);
-    machine.busy([30, 0, 0, 0]);
-    machine.write("proc/self/stat", "7 (a) b) S 1 1 1 0 -1 0 0 0 0 0 12 8 0 0 20 0 1 0 0 0 0");
-
-    let reading = machine.read_after(1_000);
-
-    assert!((signal(&reading, "other_use").value.unwrap() - 0.1).abs() < 1e-9);
 }
 
 #[test]
@@ -95,45 +86,7 @@ fn the_judges_own_share_is_taken_off_the_load() {
     let expected = 1.70 - (1.0 - (-11.0f64 / 60.0).exp());
     assert!((load1.value.unwrap() - expected).abs() < 1e-9, "{load1:?}, not {expected}");
     assert_eq!((load1.limit, load1.state), (Some(1.5), SignalState::Busy));
-    assert_eq!(signal(&reading, "load1_with_own").value, Some(1.70));
-}
-
-#[test]
-fn the_own_share_follows_the_kernels_decay() {
-    let mut own = OwnUse::default();
-    own.note(120_000_000_000, 0, 60_000);
-
-    let at_end = own.load_share(60_000);
-    let a_minute_later = own.load_share(120_000);
-    let halfway = own.load_share(30_000);
-
-    let e = std::f64::consts::E;
-    assert!((at_end - 2.0 * (1.0 - 1.0 / e)).abs() < 1e-9);
-    assert!((a_minute_later - at_end / e).abs() < 1e-9);
-    assert!((halfway - 2.0 * (1.0 - (-0.5f64).exp())).abs() < 1e-9);
-}
-
-#[test]
-fn many_short_own_runs_make_the_share_of_one_long_one() {
-    let (mut one, mut many) = (OwnUse::default(), OwnUse::default());
-    one.note(30_000_000_000, 0, 30_000);
-    for second in 0..30 {
-        many.note(1_000_000_000, second * 1_000, (second + 1) * 1_000);
-    }
-
-    assert!((one.load_share(45_000) - many.load_share(45_000)).abs() < 1e-9);
-    assert!((one.cpu_ns_between(10_000, 20_500) - many.cpu_ns_between(10_000, 20_500)).abs() < 1.0);
-}
-
-#[test]
-fn own_use_that_no_longer_shows_is_forgotten() {
-    let mut own = OwnUse::default();
-    own.note(1, 0, 1);
-    own.note(1_000, 700_000, 700_001);
-
-    let mut fresh = OwnUse::default();
-    fresh.note(1_000, 700_000, 700_001);
-    assert_eq!(own, fresh);
+    assert!((signal(&reading, "load1_own").value.unwrap() + load1.value.unwrap() - 1.70).abs() < 1e-9);
 }
 
 #[test]
@@ -147,7 +100,7 @@ fn a_cpu_set_smaller_than_the_machine_makes_the_direct_sample_decide() {
     let host = signal(&reading, "load1_of_host");
     assert!(!host.required && host.value == Some(40.0));
     assert!(reading.signals.iter().all(|signal| signal.name != "load1"));
-    let other = signal(&reading, "other_use");
+    let other = signal(&reading, "direct_sample");
     assert_eq!((other.value, other.limit, other.state), (Some(0.1), Some(0.5), SignalState::Ok));
     let facts = machine.driver.facts();
     assert_eq!((facts.cores, facts.cpus.as_str()), (2, "1-2"));
@@ -345,15 +298,34 @@ async fn this_machine_gives_a_plausible_reading() {
     let facts = driver.facts();
     assert!(facts.cores >= 1 && CpuList::read(&facts.cpus).unwrap().count() == facts.cores);
     assert!(!facts.model.is_empty() && facts.uuid.len() > 10);
-    let other = signal(&reading, "other_use").value.expect("/proc/stat can be read");
+    let other = signal(&reading, "direct_sample").value.expect("/proc/stat can be read");
     assert!(other >= 0.0 && other <= f64::from(facts.cores) * 1.1 + 0.1, "{other} of {} cores", facts.cores);
-    let load = signal(&reading, "load1_with_own").value.expect("/proc/loadavg can be read");
-    assert!((0.0..100_000.0).contains(&load));
+    let load = reading.signals.iter().find(|signal| signal.name.starts_with("load1")).and_then(|load| load.value);
+    assert!(load.is_some_and(|load| (0.0..100_000.0).contains(&load)), "{load:?}");
     assert!(reading.clocks.wall_ms > 1_500_000_000_000 && reading.clocks.boot_ms >= reading.clocks.monotonic_ms);
     assert!(reading.at <= again.at && reading.throttle.len() == again.throttle.len());
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap();
     let has_cpu = groups.lines().any(|line| line.starts_with("0::") || line.contains(":cpu"));
     assert_eq!(!reading.throttle.is_empty(), has_cpu, "own groups: {groups}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_000) })]
+
+    #[test]
+    fn no_text_brings_the_readers_down(
+        text in "([a-z0-9:/,. ()\\\\-]{0,30}\n?){0,6}|(cpu[0-9]( [0-9]{1,25}){0,10}\n){0,4}|([0-9]:[a-z,]{0,6}:/[a-z/.]{0,9}\n){0,4}",
+        other in "([0-9]{1,3} [0-9] 0:1 /[a-z/.]{0,6} /[a-z/\\\\0-9]{0,9} rw - cgroup2? x rw(,cpu)?\n){0,4}",
+    ) {
+        let cpus = CpuList::read("0-3").unwrap();
+        let _ = (proc_files::load1(&text), proc_files::busy_ticks(&text, &cpus), proc_files::process_ticks(&text));
+        let _ = (proc_files::pressure_us(&text), proc_files::cpu_model(&text), CpuList::read(&text));
+        let _ = cgroups::throttle_figures(Version::V1, &text);
+        for group in cgroups::groups(Path::new("/root-of-files"), &text, &other) {
+            prop_assert!(group.folder.starts_with("/root-of-files"), "{:?}", group.folder);
+            prop_assert!(!group.folder.components().any(|part| part.as_os_str() == ".."), "{:?}", group.folder);
+        }
+    }
 }
 
 fn signal<'a>(reading: &'a Reading, name: &str) -> &'a Signal {

@@ -70,7 +70,8 @@ pub(crate) fn unique(what: &str) -> String {
 fn base() -> PathBuf {
     let own = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let open = |place: &Path| fs::metadata(place).is_ok_and(|about| about.permissions().mode() & 0o1 != 0);
-    if own.ancestors().all(open) { own.to_owned() } else { std::env::temp_dir() }
+    let is_writable = rustix::fs::access(own, rustix::fs::Access::WRITE_OK).is_ok();
+    if is_writable && own.ancestors().all(open) { own.to_owned() } else { std::env::temp_dir() }
 }
 
 /// Folders for one test, with what its rig and its runs need.
@@ -234,15 +235,16 @@ fn shared_folder() -> &'static Path {
 
 /// Has a shell remove a folder once this process is gone: a static is never dropped.
 fn remove_at_exit(folder: &Path) {
+    // `setsid --fork` ends at once, so there is nobody to wait for.
     let script = "while kill -0 \"$1\" 2>/dev/null; do sleep 1; done; rm -rf \"$2\"";
     let this = std::process::id().to_string();
     Command::new("setsid")
-        .args(["sh", "-c", script, "remove", &this])
+        .args(["--fork", "sh", "-c", script, "remove", &this])
         .arg(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .spawn()
+        .status()
         .unwrap();
 }
 

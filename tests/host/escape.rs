@@ -88,7 +88,7 @@ fn kept_leftovers_live_on_until_they_are_stopped() {
             let place = Place::new(who);
             let Some((mut rig, spec, tag, _)) = unfolded(&place, script, count, true) else { continue };
             assert_eq!(rig.ok("ended", of(&spec))["exit"], "code 0", "{script} as {who:?}");
-            assert_eq!(alive(&tag), count, "{script} as {who:?}");
+            see(script, &tag, count);
 
             // Gently: what has no leader any more is not given a grace.
             let stop = rig.ok("stop", json!({ "run": spec.name, "gently": true }));
@@ -212,6 +212,7 @@ fn control(place: &Place, secret: &std::path::Path, open: &std::path::Path, rig:
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// A user namespace that knows no root, no_new_privs and nosuid mounts each stand in the way; here one is enough.
 #[test]
 fn a_setuid_program_gives_a_run_nothing() {
     if !is_root() {

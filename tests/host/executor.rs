@@ -4,18 +4,24 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use thermite_actors::host::clock::{self, BootClock};
 use thermite_actors::host::cpu::CpuDriver;
 use thermite_actors::host::executor::{ExecutorSettings, HostExecutor};
 use thermite_actors::host::launch::{Launcher, LauncherSettings};
 use thermite_actors::host::workspaces::{Accounts, HostWorkspaces};
-use thermite_actors::ports::{Executor, Outputs, RunRequest, StageRef, StopProof, Workspaces};
+use thermite_actors::ports::{Clock, Executor, Outputs, RunRequest, StageRef, StopProof, TargetDriver, Workspaces};
 use thermite_core::block::{BlockTimes, Order, Pair, Side};
 use thermite_core::contract::{Contract, Leftovers};
 use thermite_core::dev_run::{DevRunSpec, Exit};
 use thermite_core::ids::{Arrival, DevRunId, HoldId, JobId, LaneId, MemberId, RunId};
 use thermite_core::job::{JobSpec, StageKind};
-use thermite_core::stage::{StageStep, StepReport};
+use thermite_core::limits;
+use thermite_core::noise::Noise;
+use thermite_core::readiness::{Reading, names};
+use thermite_core::record::MeasuredOn;
+use thermite_core::stage::{Directive, Stage, StageEnd, StagePlan, StageStep, StepReport};
 use thermite_core::time::Span;
+use thermite_core::verdict::Verdict;
 
 use crate::driver::{PATIENCE, unique, wait_until};
 use crate::repo::{Repo, commit, git, write};
@@ -58,11 +64,14 @@ fn a_change_that_does_twice_the_work_is_built_checked_and_timed_as_slower() {
         assert_eq!((champion.len(), &champion), (64, &again), "the same source is the same artefact");
         assert_ne!(champion, change);
         // CPU time, so a busy machine does not matter.
-        let d = d(&times, Order::Abba);
+        let d = Order::Abba.ratio(&times.ns);
         assert!((-1.2..-0.35).contains(&d), "ln 1/2 is -0.69, found {d} from {:?}", times.ns);
-        assert!(self::d(&twice, Order::Baab).abs() < 0.3, "champion against itself: {:?}", twice.ns);
+        assert!(Order::Baab.ratio(&twice.ns).abs() < 0.3, "champion against itself: {:?}", twice.ns);
         assert!(times.before.at <= times.started && times.started <= times.after.at);
-        assert!(times.before.signals.iter().any(|signal| signal.name == "other_use"));
+        let own = |reading: &Reading| {
+            reading.signals.iter().find(|signal| signal.name == names::LOAD1_OWN).and_then(|signal| signal.value)
+        };
+        assert!(own(&times.after) > own(&times.before), "the judge's own use is known to the driver");
     });
 }
 
@@ -105,6 +114,44 @@ fn reported_times_are_the_blocks_times_whatever_the_clock_says() {
 
         let (a, b) = (10_000_000, 20_000_000);
         assert_eq!((abba, baab, twice), ([a, b, b, a], [b, a, a, b], [a; 4]));
+    });
+}
+
+#[test]
+fn a_whole_stage_goes_from_the_workspaces_to_its_verdict() {
+    local(async {
+        let kit = kit(r#"build = ["sh", "-c", "cp src/time built"]
+               check = ["test", "-s", "built"]
+               measure = ["sh", "-c", "cat built >&3"]
+               timer = "reported"
+               artefacts = ["built"]"#);
+        for (change, verdict) in [("0.008", Verdict::Win), ("0.015", Verdict::NoGain { slower: true })] {
+            // The driver reads a quiet machine, so that a busy one does not matter here.
+            let quiet = quiet_machine();
+            let driver = CpuDriver::below(quiet.path().to_owned(), Arc::new(clock::clocks));
+            let files = ([("src/time", "0.010")], [("src/time", change)]);
+            let Some(bench) = Bench::open_with(driver.clone(), &kit, &files.0, &files.1).await else { return };
+            let mut stage = Stage::new(BootClock.now(), bench.plan(&driver));
+
+            let end = loop {
+                stage.advance(BootClock.now());
+                match stage.directive() {
+                    Directive::Do(StageStep::Look) => {
+                        let reading = driver.read().await.unwrap();
+                        stage.report(BootClock.now(), StepReport::Looked { reading });
+                    }
+                    Directive::Do(step) => {
+                        let report = bench.step(step).await;
+                        stage.report(BootClock.now(), report);
+                    }
+                    Directive::Wait { why, .. } => panic!("a quiet machine is ready: {why}"),
+                    Directive::End(end) => break *end,
+                }
+            };
+
+            let StageEnd::Decided { verdict: found, .. } = end else { panic!("{end:?}") };
+            assert_eq!(found, verdict, "{change} s instead of 0.010 s");
+        }
     });
 }
 
@@ -459,6 +506,15 @@ struct Bench {
 impl Bench {
     /// None where this machine gives no isolation; the launcher's tests say so too.
     async fn open(kit: &str, champion: &[(&str, &str)], change: &[(&str, &str)]) -> Option<Bench> {
+        Bench::open_with(CpuDriver::of_this_machine(), kit, champion, change).await
+    }
+
+    async fn open_with(
+        driver: CpuDriver,
+        kit: &str,
+        champion: &[(&str, &str)],
+        change: &[(&str, &str)],
+    ) -> Option<Bench> {
         let files: Vec<(&str, &str)> = [("kit.toml", kit)].into_iter().chain(champion.iter().copied()).collect();
         let repo = Repo::with(&files);
         let lanes = [repo.lane("lane-1"), repo.lane("lane-2")];
@@ -490,7 +546,6 @@ impl Bench {
         let (job, run) = (JobId(uuid::Uuid::now_v7()), RunId(uuid::Uuid::now_v7()));
         let job = Arc::new(JobSpec { job, run, arrival: Arrival(1), pinned });
         let settings = ExecutorSettings { rig, data: repo.data(), accounts };
-        let driver = CpuDriver::of_this_machine();
         let executor = HostExecutor::open(launcher, workspaces.clone(), driver, settings).unwrap();
         let hold = HoldId { member: MemberId(0), number: 1 };
         Some(Bench { repo, executor, workspaces, job, hold, _state: state })
@@ -508,6 +563,33 @@ impl Bench {
         StageRef { job: Arc::clone(&self.job), stage: StageKind::Screening, attempt: 1 }
     }
 
+    /// A screening on a device whose noise is known.
+    fn plan(&self, driver: &CpuDriver) -> StagePlan {
+        let facts = driver.facts();
+        let on = MeasuredOn {
+            uuid: facts.uuid,
+            model: facts.model,
+            driver: facts.driver,
+            clock_policy: facts.clock_policy,
+            runner: "this machine".into(),
+            cpus: facts.cpus,
+        };
+        let (key, wall_ms) = (on.noise_key(&self.job.pinned.kit_hash), clock::clocks().wall_ms);
+        StagePlan {
+            spec: (*self.job).clone(),
+            stage: StageKind::Screening,
+            attempt: 1,
+            hold: self.hold,
+            on,
+            noise: Some(Noise { key, scale: 0.01, blocks: 40, wall_ms }),
+            seed: 7,
+            screened: None,
+            look_every: limits::CPU_LOOK_EVERY,
+            ready_wait_max: limits::READY_WAIT_MAX,
+            wall_ms,
+        }
+    }
+
     async fn step(&self, step: StageStep) -> StepReport {
         self.executor.step(self.hold, self.stage(), step).await
     }
@@ -517,24 +599,22 @@ impl Bench {
     }
 
     async fn built(&self, side: Side) -> String {
-        match self.step(StageStep::Build { side }).await {
-            StepReport::Built { side: built, artefact } if built == side => artefact,
-            other => panic!("{other:?}"),
-        }
+        let report = self.step(StageStep::Build { side }).await;
+        let StepReport::Built { side: built, artefact } = report else { panic!("{report:?}") };
+        assert_eq!(built, side);
+        artefact
     }
 
     async fn timed(&self, pair: Pair, order: Order) -> BlockTimes {
-        match self.step(StageStep::Block { pair, order }).await {
-            StepReport::Timed { times } => times,
-            other => panic!("{other:?}"),
-        }
+        let report = self.step(StageStep::Block { pair, order }).await;
+        let StepReport::Timed { times } = report else { panic!("{report:?}") };
+        times
     }
 
     async fn failed(&self, step: StageStep) -> (Side, String) {
-        match self.step(step).await {
-            StepReport::Failed { side, why } => (side, why),
-            other => panic!("{other:?}"),
-        }
+        let report = self.step(step).await;
+        let StepReport::Failed { side, why } = report else { panic!("{report:?}") };
+        (side, why)
     }
 
     /// A file of both sides' workspaces.
@@ -566,6 +646,20 @@ impl Bench {
     }
 }
 
+/// The files of a machine with two idle CPUs.
+fn quiet_machine() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (path, text) in [
+        ("proc/loadavg", "0.00 0.00 0.00 1/100 1\n"),
+        ("proc/stat", "cpu0 1 0 0 1 0 0 0 0 0 0\ncpu1 1 0 0 1 0 0 0 0 0 0\n"),
+        ("proc/self/stat", "7 (rig) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 0 0 0"),
+        ("sys/devices/system/cpu/online", "0-1\n"),
+    ] {
+        write(&folder.path().join(path), text);
+    }
+    folder
+}
+
 /// A kit with these lines.
 fn kit(lines: &str) -> String {
     format!("name = \"k\"\ntarget = \"cpu\"\neditable = [\"src/**\"]\n{lines}\n")
@@ -593,15 +687,5 @@ async fn until(what: &str, mut so: impl FnMut() -> bool) {
     while !so() {
         assert!(std::time::Instant::now() < by, "not within {} s: {what}", PATIENCE.as_secs());
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-    }
-}
-
-/// mean(ln tA) - mean(ln tB): positive where the change is faster.
-fn d(times: &BlockTimes, order: Order) -> f64 {
-    let ln = times.ns.map(|ns| (ns as f64).ln());
-    let (outer, inner) = ((ln[0] + ln[3]) / 2.0, (ln[1] + ln[2]) / 2.0);
-    match order {
-        Order::Abba => outer - inner,
-        Order::Baab => inner - outer,
     }
 }

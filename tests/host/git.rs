@@ -4,8 +4,12 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
 use thermite_actors::host::git::Git;
-use thermite_actors::host::git::capture::{CHANGE_BYTES_MAX, Captured};
+use thermite_actors::host::git::capture::Captured;
+use thermite_actors::host::git::command::GitCommand;
+use thermite_core::limits::CHANGE_BYTES_MAX;
+use thermite_core::time::Span;
 
+use crate::driver::{alive, unique, wait_until};
 use crate::repo::{Repo, commit, executable, git, write};
 
 #[test]
@@ -45,6 +49,30 @@ fn a_bare_repository_and_one_of_sha256_serve_as_well() {
 
     assert_eq!((found.as_str(), found.len()), (wide.as_str(), 64));
     assert_eq!(rig.file(&bare, &found, Path::new("a"), 10).unwrap(), Some(b"1\n".to_vec()));
+}
+
+#[test]
+fn a_git_that_hangs_or_floods_is_ended_with_what_it_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config");
+    let tag = unique("hanging-git");
+    write(
+        &config,
+        &format!(
+            "[alias]\n\thang = \"!sh -c 'while :; do sleep 1; done' x {tag} & wait #\"\n\
+             \tflood = !head -c 70000000 /dev/zero\n\tfail = \"!echo one >&2; echo two >&2; exit 3 #\"\n"
+        ),
+    );
+    let none: [&str; 0] = [];
+
+    let hung = GitCommand::new(&config, "hang").limit(Span::millis(500)).run(none).unwrap_err();
+    let flooded = GitCommand::new(&config, "flood").run(none).unwrap_err();
+    let failed = GitCommand::new(&config, "fail").run(none).unwrap_err();
+
+    assert_eq!(hung.to_string(), "git hang took longer than 0.5 s and was ended");
+    wait_until("what it started is gone", || alive(&tag) == 0);
+    assert_eq!(flooded.to_string(), "git flood wrote more than 67108864 bytes");
+    assert_eq!(failed.to_string(), "git fail failed: one; two");
 }
 
 #[test]

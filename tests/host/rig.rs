@@ -101,6 +101,13 @@ impl Rig {
                 self.runs.borrow_mut().insert(run.name().to_owned(), Rc::new(run));
                 Ok(facts)
             }
+            // Asked for and let go of before it is at its gate.
+            "launch-and-forget" => {
+                let spec: LaunchSpec = serde_json::from_value(request["spec"].clone()).map_err(|e| e.to_string())?;
+                let launcher = self.launcher.borrow().clone().ok_or("no launcher was opened")?;
+                let launch = tokio::time::timeout(std::time::Duration::ZERO, launcher.launch(spec)).await;
+                Ok(launch.is_err().into())
+            }
             "go" => self.run(request)?.go().await.map(|()| Value::Null).map_err(|fault| fault.to_string()),
             "ended" => {
                 let ended = self.run(request)?.ended().await;

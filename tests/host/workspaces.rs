@@ -104,6 +104,32 @@ async fn what_a_run_names_and_is_not_there_is_refused_by_name() {
 }
 
 #[tokio::test]
+async fn the_repositorys_own_tree_is_a_lane_only_where_nothing_is_given_away() {
+    let bench = Bench::new();
+    let request = RunRequest {
+        repo: bench.repo.path(),
+        kit: "kit.toml".into(),
+        champion: "main".into(),
+        lanes: vec![bench.repo.path()],
+    };
+    let data = bench.repo.folder.path().join("root-data");
+    let as_root = HostWorkspaces::open(&data, Accounts::dedicated(70_900), String::new()).unwrap();
+
+    let own = bench.workspaces.open(request.clone()).await;
+    let given = as_root.open(request).await.unwrap_err().to_string();
+
+    assert_eq!(own.unwrap().lanes, [bench.repo.path()]);
+    assert_eq!(
+        given,
+        format!(
+            "lane 1's worktree is {}; it must be a linked worktree (`git worktree add`): a lane's tree is given to the \
+             lane's account, and the repository itself must not be",
+            bench.repo.path().display()
+        )
+    );
+}
+
+#[tokio::test]
 async fn a_pinned_change_is_the_champion_with_the_changes_editable_paths() {
     let bench = Bench::new();
     let run = bench.open(&["lane-1"]).await.unwrap();
@@ -216,10 +242,12 @@ async fn a_nested_repository_in_an_editable_path_is_refused() {
     git(&lane, &["init", "--quiet", "src/inner"]);
     write(&lane.join("src/inner/x"), "1\n");
     commit(&lane.join("src/inner"), "x");
+    let as_it_stands = bench.pin(&run, "lane:1").await.unwrap_err();
     commit(&lane, "a nested repository");
 
     let refusal = bench.pin(&run, "lane-1").await.unwrap_err();
 
+    assert_eq!(as_it_stands, refusal);
     assert_eq!(
         refusal.to_string(),
         "src/inner in the change is a nested repository; it must be files: git does not carry a nested repository's \

@@ -115,6 +115,18 @@ pub const COMMAND_ARGS_MAX: usize = 1_024;
 pub const COMMAND_BYTES_MAX: usize = 128 * 1024;
 /// The largest kit.toml read, in bytes.
 pub const KIT_BYTES_MAX: u64 = 256 * 1024;
+/// How long one git command may take: a first fetch of a large tree from a slow disk.
+pub const GIT_COMMAND_MAX: Span = Span::minutes(2);
+/// The most new or changed content that one lane's uncommitted change may bring, in bytes.
+pub const CHANGE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// The most new or changed files of one lane's uncommitted change.
+pub const CHANGE_FILES_MAX: usize = 20_000;
+/// The most that is hashed of all artefacts of one side, in bytes.
+pub const ARTEFACT_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
+/// How much of a failed command's output its sentence repeats, in bytes.
+pub const FAILURE_TAIL_BYTES: u64 = 2 * 1024;
+/// How long one reading of this machine's CPUs may take before the device counts as not answering.
+pub const CPU_READING_MAX: Span = Span::seconds(10);
 /// The largest REST request body, in bytes.
 pub const REST_BODY_BYTES_MAX: usize = 1024 * 1024;
 /// The longest idempotency key, in bytes (rule A13).
@@ -137,6 +149,8 @@ pub const EVENTS_KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const EVENT_READERS_MAX: usize = 256;
 /// How often a silent stream of events shows that it is alive.
 pub const EVENTS_KEEP_ALIVE: Span = Span::seconds(15);
+/// How long an idle connection stays open: longer than a client that polls takes between two asks.
+pub const REST_KEEP_ALIVE: Span = Span::seconds(75);
 /// How long answers under way may take once the rig ends.
 pub const REST_SHUTDOWN_MAX: Span = Span::seconds(5);
 
@@ -145,6 +159,8 @@ pub const REST_SHUTDOWN_MAX: Span = Span::seconds(5);
 pub const RECORD_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// What goes into one transaction of the log, in entries and records.
 pub const GROUP_COMMIT_ROWS_MAX: usize = 4_096;
+/// How long a taken idempotency key waits for an append to go into the log's file along with.
+pub const KEYS_WAIT_MAX: Span = Span::millis(100);
 /// How long the log waits for another program that keeps its file locked.
 pub const RECORDS_LOCK_WAIT_MAX: Span = Span::seconds(5);
 /// How often the records are tried again while they cannot be written.

@@ -87,7 +87,7 @@ pub(crate) enum TryFault {
     #[error(transparent)]
     Rig(#[from] Fault),
     /// The caller wants an end.
-    #[error("ended on request; what was started is ended and removed")]
+    #[error("ended on request; what it started is ended")]
     Asked,
 }
 
@@ -127,13 +127,10 @@ pub(crate) fn try_out(wishes: &Wishes, stop: &Stop, say: &Say) -> Result<u8, Try
 }
 
 fn in_place(place: &mut Place, began: Instant, stop: &Stop, say: &Say) -> Result<Report, TryFault> {
-    let campaign = Campaign::lay_out(place.work())?;
+    let campaign = Campaign::lay_out(place.base())?;
     let mut rig = OwnRig::start(&place.data(), &place.log(), stop)?;
-    say.aside(&format!(
-        "thermite: a CPU rig of this machine at {} in {}; Ctrl-C ends it and removes what it made",
-        rig.client().base(),
-        place.base().display()
-    ));
+    let base = place.base().display();
+    say.aside(&format!("thermite: this machine as a CPU rig at {} in {base}; Ctrl-C ends it", rig.client().base()));
     let worked = work(&campaign, rig.client(), &rig, stop, say);
     // The records are read while the rig still answers; it is ended whatever came of it.
     let report = worked.and_then(|worked| Report::gather(&campaign, worked, rig.client(), place.records(), began));

@@ -3,9 +3,10 @@
 //! A reading holds the load average and a direct sample of what other programs use, both with the judge's own use
 //! taken off, besides throttle counters and clocks. All files are read below a root, so that tests can give readings.
 //!
-//! The direct sample does not make a reading slow: a sample covers the time since an earlier reading where that lies
-//! [`limits::DIRECT_SAMPLE`] or more back, and only otherwise waits. What the judge ran in between is known by
-//! [`CpuDriver::note_own_use`].
+//! The direct sample does not make a reading slow: it covers the time since an earlier reading where that lies
+//! [`limits::DIRECT_SAMPLE`] or more back, and only otherwise waits. What the rig itself and all that it ran and has
+//! reaped used in between is taken off: readings are taken while none of the judge's runs is under way, so a run's CPU
+//! time falls into the same sample as its work. The load average is told by [`CpuDriver::note_own_use`].
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -16,26 +17,22 @@ use sha2::{Digest, Sha256};
 
 use thermite_core::contract::Target;
 use thermite_core::limits;
-use thermite_core::readiness::{Clocks, Reading, Signal, SignalState};
+use thermite_core::readiness::{self, Clocks, OwnShare, Reading, Signal, SignalState};
 use thermite_core::time::{Moment, Span};
 
 use crate::ports::{DeviceFacts, DeviceFault, TargetDriver};
 
 pub mod cgroups;
-pub mod own_use;
 pub mod proc_files;
 
-use own_use::OwnUse;
 use proc_files::CpuList;
 
 /// Linux shows CPU time in hundredths of a second (`USER_HZ`) on every machine that Rust's standard library runs on.
-const TICK_NS: u64 = 10_000_000;
+const TICK_MS: f64 = 10.0;
 /// The oldest sample that a reading is compared with: two looks apart.
 const SAMPLE_AGE_MAX: Span = Span::millis(2 * limits::CPU_LOOK_EVERY.as_millis());
 /// Samples kept; a block makes two.
 const SAMPLES_MAX: usize = 256;
-/// How long one reading may take before the machine counts as not answering.
-const READING_MAX: Span = Span::seconds(10);
 
 /// Reads the machine's clocks: the kernel's, or a test's.
 pub type ReadClocks = Arc<dyn Fn() -> Clocks + Send + Sync>;
@@ -71,7 +68,7 @@ enum Narrowed {
 #[derive(Default)]
 struct Seen {
     samples: VecDeque<Sample>,
-    own: OwnUse,
+    own: OwnShare,
 }
 
 /// Counters at one moment.
@@ -126,9 +123,11 @@ impl CpuDriver {
         driver
     }
 
-    /// Notes CPU time that one of the judge's own process groups took between two moments (rule C2).
+    /// Notes CPU time in nanoseconds that the judge's own process groups took between two moments (rule C2).
     pub fn note_own_use(&self, cpu_ns: u64, from: Moment, to: Moment) {
-        self.shared.seen().own.note(cpu_ns, from.as_millis(), to.as_millis());
+        // A core's length of time has whole milliseconds: a use within one counts for the whole of it.
+        let span = to.since(from).max(Span::millis(1));
+        self.shared.seen().own.add(to, Span::millis(cpu_ns / 1_000_000), span);
     }
 
     /// Takes one reading on the calling thread; waits up to [`limits::DIRECT_SAMPLE`] where no earlier sample serves.
@@ -146,10 +145,12 @@ impl TargetDriver for CpuDriver {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             let reading = tokio::task::spawn_blocking(move || shared.reading());
-            match tokio::time::timeout(READING_MAX.to_std(), reading).await {
+            match tokio::time::timeout(limits::CPU_READING_MAX.to_std(), reading).await {
                 Ok(Ok(reading)) => Ok(reading),
                 Ok(Err(error)) => Err(DeviceFault(format!("reading the machine's CPUs failed: {error}"))),
-                Err(_) => Err(DeviceFault(format!("reading the machine's CPUs took longer than {READING_MAX}"))),
+                Err(_) => {
+                    Err(DeviceFault(format!("reading the machine's CPUs took longer than {}", limits::CPU_READING_MAX)))
+                }
             }
         })
     }
@@ -203,26 +204,24 @@ impl Shared {
     }
 
     fn signals(&self, base: &Sample, last: &Sample) -> Vec<Signal> {
-        let cores = f64::from(self.allowed.count());
+        let cores = self.allowed.count();
         let load = proc_files::load1(&read(&self.root, "proc/loadavg"));
-        let (own_load, own_cpu_ns) = {
-            let seen = self.seen();
-            (seen.own.load_share(last.at_ms), seen.own.cpu_ns_between(base.at_ms, last.at_ms))
-        };
-        let other = other_use(base, last, own_cpu_ns);
+        let own = self.seen().own.value(Moment::from_millis(last.at_ms));
         let pressure = match (base.pressure_us, last.pressure_us, last.at_ms.saturating_sub(base.at_ms)) {
             (Some(before), Some(after), ms) if ms > 0 => Some(after.saturating_sub(before) as f64 / (ms as f64 * 10.0)),
             _ => None,
         };
-        let others_load = load.map(|load| (load - own_load).max(0.0));
-        let mut signals = match &self.narrowed {
-            None => vec![required("load1", others_load, cores * limits::LOAD_SHARE_MAX)],
-            // The host's load is about CPUs this process may not use: recorded, and the direct sample decides.
-            Some(_) => vec![recorded("load1_of_host", others_load, "cores")],
-        };
-        signals.push(required("other_use", other, cores * limits::DIRECT_SAMPLE_SHARE_MAX));
-        signals.push(recorded("load1_with_own", load, "cores"));
-        signals.push(recorded("cpu_pressure", pressure, "%"));
+        let mut load1 = readiness::load1(load, own, cores);
+        if self.narrowed.is_some() {
+            // It is about CPUs this process may not use: recorded, and the direct sample decides.
+            load1 = recorded(LOAD1_OF_HOST, load1.value, "cores");
+        }
+        let mut signals = vec![
+            load1,
+            readiness::load1_own(own),
+            readiness::direct_sample(other_use(base, last), cores),
+            recorded("cpu_pressure", pressure, "%"),
+        ];
         if let Some(Narrowed::Quota { cores }) = self.narrowed {
             signals.push(recorded("quota", Some(cores), "cores"));
         }
@@ -230,24 +229,15 @@ impl Shared {
     }
 }
 
-/// CPUs that other programs kept busy between two samples; the judge's own use is `own_cpu_ns`, the rig's is in the
-/// samples.
-fn other_use(base: &Sample, last: &Sample, own_cpu_ns: f64) -> Option<f64> {
-    let busy = last.busy_ticks?.checked_sub(base.busy_ticks?)?;
-    let rig = last.own_ticks?.checked_sub(base.own_ticks?)?;
-    let span_ms = last.at_ms.checked_sub(base.at_ms).filter(|ms| *ms > 0)?;
-    let others_ns = busy.saturating_sub(rig) as f64 * TICK_NS as f64 - own_cpu_ns;
-    Some(others_ns.max(0.0) / (span_ms as f64 * 1e6))
-}
+/// The load average's name where it is not the figure to go by.
+const LOAD1_OF_HOST: &str = "load1_of_host";
 
-/// A signal the device must have ok to be ready; no figure is unknown, which is not ready.
-fn required(name: &str, value: Option<f64>, limit: f64) -> Signal {
-    let state = match value {
-        None => SignalState::Unknown,
-        Some(value) if value <= limit => SignalState::Ok,
-        Some(_) => SignalState::Busy,
-    };
-    Signal { name: name.to_owned(), value, limit: Some(limit), unit: "cores".to_owned(), state, required: true }
+/// Cores that other programs kept busy between two samples: all but the rig and what it ran.
+fn other_use(base: &Sample, last: &Sample) -> Option<f64> {
+    let busy = last.busy_ticks?.checked_sub(base.busy_ticks?)?;
+    let own = last.own_ticks?.checked_sub(base.own_ticks?)?;
+    let span_ms = last.at_ms.checked_sub(base.at_ms).filter(|ms| *ms > 0)?;
+    Some(busy.saturating_sub(own) as f64 * TICK_MS / span_ms as f64)
 }
 
 /// A signal that is recorded only.

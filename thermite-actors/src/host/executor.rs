@@ -1,7 +1,7 @@
 //! Carries out work on this machine: lanes' development runs and the judge's steps, each contained by the launcher.
 //!
-//! What belongs to one hold is kept together in [`holds`], so that a stop reaches it whatever is under way; the judge's
-//! steps are in [`judge`], what names a measured artefact in [`artefact`]. What is deliberately absent: any decision.
+//! What belongs to one hold is kept together in `holds`, so that a stop reaches it whatever is under way; the judge's
+//! steps are in `judge`, what names a measured artefact in `artefact`. What is deliberately absent: any decision.
 //! Limits of development runs are enforced by whoever asks for the stop, those of the judge's steps here.
 
 use std::cell::{OnceCell, RefCell};
@@ -30,6 +30,9 @@ mod holds;
 mod judge;
 
 use holds::{HeldDevRun, Hold, Holds};
+
+/// Where the outputs of the judge's own runs are, in the data folder.
+const JUDGE_OUTPUTS: &str = "judge-outputs";
 
 /// How the executor is set up.
 #[derive(Clone, Debug)]
@@ -78,15 +81,17 @@ impl HostExecutor {
     /// An executor that launches with `launcher`, works in `workspaces` and tells `driver` what the judge itself used.
     ///
     /// # Errors
-    /// Where the outputs' folder cannot be made.
+    /// Where the data folder is not there, or the outputs' folders cannot be made in it.
     pub fn open(
         launcher: Launcher,
         workspaces: HostWorkspaces,
         driver: CpuDriver,
-        settings: ExecutorSettings,
+        mut settings: ExecutorSettings,
     ) -> std::io::Result<HostExecutor> {
+        // What is hidden from a run is named by its whole path.
+        settings.data = settings.data.canonicalize()?;
         let outputs = CaptureDir::open(settings.data.join("outputs"))?;
-        let judge_outputs = CaptureDir::open(settings.data.join("judge-outputs"))?;
+        let judge_outputs = CaptureDir::open(settings.data.join(JUDGE_OUTPUTS))?;
         let inner = Inner {
             launcher,
             workspaces,
@@ -116,12 +121,14 @@ impl HostExecutor {
 
 impl Executor for HostExecutor {
     fn sweep(&self) -> LocalBoxFuture<'static, StopProof> {
-        let settings = self.inner.settings.clone();
-        let state = self.inner.launcher.state().to_owned();
+        let inner = Rc::clone(&self.inner);
+        let settings = inner.settings.clone();
+        let state = inner.launcher.state().to_owned();
         Box::pin(async move {
             let swept = tokio::task::spawn_blocking(move || launch::sweep(&settings.rig, &state, &own_uids(&settings)));
             match swept.await {
                 Ok(Ok(swept)) => {
+                    inner.forget_judge_outputs();
                     for found in &swept.found {
                         tracing::info!(found, "an earlier rig left this behind");
                     }
@@ -172,6 +179,16 @@ fn own_uids(settings: &ExecutorSettings) -> Vec<u32> {
 }
 
 impl Inner {
+    /// Removes the outputs of judge's runs that a rig that died was still to read.
+    fn forget_judge_outputs(&self) {
+        let folder = self.settings.data.join(JUDGE_OUTPUTS);
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            if let Err(error) = std::fs::remove_file(entry.path()) {
+                tracing::debug!(file = %entry.path().display(), %error, "an output file stays");
+            }
+        }
+    }
+
     async fn start(&self, id: HoldId, spec: DevRunSpec) -> Result<Launched, String> {
         let (hold, _under_way) = self.holds.begin(id)?;
         let identity = self.settings.accounts.lane(spec.lane);

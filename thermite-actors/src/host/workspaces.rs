@@ -87,6 +87,9 @@ struct Shared {
     trees_file: PathBuf,
     /// One thread at a time writes into the stores.
     storing: Mutex<()>,
+    /// One thread at a time lays out or takes away the judge's copies: a layout that nobody waits for any more must not
+    /// come after its job was forgotten.
+    laying: Mutex<()>,
 }
 
 impl HostWorkspaces {
@@ -112,6 +115,7 @@ impl HostWorkspaces {
                 trees: Mutex::new(trees),
                 trees_file,
                 storing: Mutex::new(()),
+                laying: Mutex::new(()),
             }),
         })
     }
@@ -145,6 +149,7 @@ impl HostWorkspaces {
 
     /// Takes what a job's attempts laid out off the disk, on the calling thread.
     pub fn forget_here(&self, job: JobId) {
+        let _laying = in_turn(&self.shared.laying);
         let folder = self.shared.work.join(job.to_string());
         match std::fs::remove_dir_all(&folder) {
             Ok(()) => {}
@@ -217,13 +222,8 @@ impl Shared {
     }
 
     fn keep(&self, repository: &Repository, commit: &str) -> Result<(), GitFault> {
-        let _storing = self.storing();
+        let _storing = in_turn(&self.storing);
         self.git.keep(repository, commit)
-    }
-
-    fn storing(&self) -> std::sync::MutexGuard<'_, ()> {
-        // It guards nothing but the order of writers: one that panicked leaves a store that git itself keeps whole.
-        self.storing.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn kit(
@@ -265,6 +265,16 @@ impl Shared {
                         expected: format!("apart from lane {}'s, {}", earlier + 1, other.display()),
                     });
                 }
+            }
+            if found.git_dir == repository.common && self.accounts.judge() != Identity::RigsUser {
+                return Err(Refusal::Impossible {
+                    thing: format!("lane {number}'s worktree"),
+                    value: found.path.display().to_string(),
+                    expected:
+                        "a linked worktree (`git worktree add`): a lane's tree is given to the lane's account, and \
+                               the repository itself must not be"
+                            .to_owned(),
+                });
             }
             if self.work.starts_with(&found.path) {
                 return Err(Refusal::Impossible {
@@ -322,16 +332,12 @@ impl Shared {
             return Err(Refusal::OutsideEditable { outside: first_few(&outside), editable: kit.editable.join(", ") });
         }
         if let Some(nested) = differences.iter().find(|difference| difference.is_nested) {
-            return Err(Refusal::Impossible {
-                thing: format!("{} in the change", nested.path.display()),
-                value: "a nested repository".to_owned(),
-                expected: "files: git does not carry a nested repository's content".to_owned(),
-            });
+            return Err(nested_repository(&nested.path));
         }
         // Only editable paths differ, so the change's tree is the champion's with the change's editable paths.
         let candidate_tree = self.git.tree(&repository, &commit)?;
         let candidate = {
-            let _storing = self.storing();
+            let _storing = in_turn(&self.storing);
             self.git.commit(&repository, &candidate_tree, &champion)?
         };
         let paths = differences.iter().map(|difference| difference.path.display().to_string()).collect();
@@ -361,9 +367,13 @@ impl Shared {
             });
         };
         let worktree: Worktree = self.git.worktree(repository, folder)?;
-        let _storing = self.storing();
+        let _storing = in_turn(&self.storing);
         // New files outside the editable paths are no part of a submission (rule E5): often they are built ones.
-        Ok(self.git.capture(repository, &worktree, may_touch)?.commit)
+        let captured = self.git.capture(repository, &worktree, may_touch)?;
+        match captured.nested.iter().find(|nested| may_touch(nested)) {
+            None => Ok(captured.commit),
+            Some(nested) => Err(nested_repository(nested)),
+        }
     }
 
     fn attempt(&self, job: JobId, stage: StageKind, attempt: u32) -> PathBuf {
@@ -371,6 +381,7 @@ impl Shared {
     }
 
     fn lay_out(&self, job: &JobSpec, stage: StageKind, attempt: u32) -> Result<(), String> {
+        let _laying = in_turn(&self.laying);
         let folder = self.attempt(job.job, stage, attempt);
         // What an attempt of that number left that never came to its end.
         match std::fs::remove_dir_all(&folder) {
@@ -395,6 +406,12 @@ impl Shared {
     }
 }
 
+/// Waits for one's turn. What is guarded is the order alone: whoever panicked in its turn left files that the next
+/// makes afresh, or a store that git itself keeps whole.
+fn in_turn(order: &Mutex<()>) -> std::sync::MutexGuard<'_, ()> {
+    order.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 /// A kit's path as git names it: relative, inside the repository.
 fn inside(path: &Path) -> Result<PathBuf, Refusal> {
     let parts = path.components().map(|part| match part {
@@ -410,6 +427,14 @@ fn inside(path: &Path) -> Result<PathBuf, Refusal> {
             value: path.display().to_string(),
             expected: "relative to the repository's root and inside it, such as kit.toml".to_owned(),
         }),
+    }
+}
+
+fn nested_repository(path: &Path) -> Refusal {
+    Refusal::Impossible {
+        thing: format!("{} in the change", path.display()),
+        value: "a nested repository".to_owned(),
+        expected: "files: git does not carry a nested repository's content".to_owned(),
     }
 }
 

@@ -24,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(300);
 #[derive(Debug, Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct JudgeArgs {
-    /// The change: a branch, tag or commit of the run's repository
+    /// The change: a branch, tag or commit, or lane:N for lane N's tree as it stands
     #[arg(long, value_name = "REV")]
     change: String,
     /// What it is measured against [default: the run's champion]
@@ -47,6 +47,7 @@ pub(crate) struct JudgeArgs {
 const AFTER: &str = "\
 Examples:
   thermite judge --change my-branch
+  thermite judge --change lane:2
   thermite judge --change 3f2a91c --champion v1.2 --no-follow
 
 The job goes on when you leave with Ctrl-C; its verdict is there when you submit the same change again.

@@ -4,6 +4,7 @@
 //! by [`Say::output`].
 
 use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -50,7 +51,7 @@ impl Say {
 
     /// The one line that says why it did not work.
     pub(crate) fn error(&self, text: &str) {
-        let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let one_line = text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
         self.aside(&format!("{} {one_line}", self.side_ink.bad("thermite:")));
     }
 
@@ -60,11 +61,15 @@ impl Say {
     }
 }
 
+/// How long nothing is said while nothing is new; then the figures are said again, so that a wait is seen to go on.
+pub(crate) const SAY_AGAIN_AFTER: Duration = Duration::from_secs(30);
+
 /// One line that changes: drawn over on a terminal, said again elsewhere when what it is about changes.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     key: String,
     drawn: bool,
+    said: Option<Instant>,
 }
 
 impl Progress {
@@ -77,8 +82,9 @@ impl Progress {
             let cut: String = text.chars().take(width.saturating_sub(1)).collect();
             let _reader_gone = write!(std::io::stderr(), "\r\x1b[K{}", say.side_ink.dim(&cut));
             self.drawn = true;
-        } else if is_new {
+        } else if is_new || self.said.is_none_or(|said| said.elapsed() >= SAY_AGAIN_AFTER) {
             say.aside(text);
+            self.said = Some(Instant::now());
         }
     }
 

@@ -61,7 +61,11 @@ pub(crate) fn serve(args: &ServeArgs, data: Option<PathBuf>, say: &Say) -> anyho
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("THERMITE_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,actix_server=warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(say.side_ink.is_coloured())
+        .with_writer(std::io::stderr)
+        .init();
 
     let served = actix_web::rt::System::new().block_on(serve_rig(settings, assemble, |service| tell(service, say)));
     match served {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior};
 use thermite_actors::ports::{Batch, RecordsFault};
@@ -19,9 +19,6 @@ use tokio::sync::oneshot;
 use tracing::{error, warn};
 
 use super::{KeyUse, reader};
-
-/// How long taken keys wait for an append to go along with.
-const KEYS_WAIT: Duration = Duration::from_millis(100);
 
 /// What the writer is asked for.
 pub(super) enum Ask {
@@ -84,7 +81,7 @@ impl Writer {
             let first = if self.keys.is_empty() || self.failing {
                 queue.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
-                queue.recv_timeout(KEYS_WAIT)
+                queue.recv_timeout(limits::KEYS_WAIT_MAX.to_std())
             };
             let mut next = match first {
                 Ok(ask) => Some(ask),
@@ -141,6 +138,10 @@ impl Writer {
                 .map_err(|cause| self.fault(&cause))?,
         };
         Ok(match known {
+            None if self.failing && self.keys.len() >= limits::GROUP_COMMIT_ROWS_MAX => {
+                let why = format!("{} cannot be written, and no more keys are kept until it can", self.file.display());
+                return Err(RecordsFault(why));
+            }
             None => {
                 self.keys.insert(key, request);
                 KeyUse::ThisRequest

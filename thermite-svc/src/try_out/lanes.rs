@@ -48,6 +48,20 @@ impl LaneRun {
 }
 
 impl LaneRuns {
+    /// Lanes as a test wants them, followed by nobody.
+    #[cfg(test)]
+    pub(super) fn of(lanes: impl IntoIterator<Item = (DevRunId, Option<DevRunEnd>)>) -> LaneRuns {
+        let lane = |(dev_run, end)| LaneRun {
+            dev_run,
+            asked: 1,
+            waited: Duration::ZERO,
+            end,
+            output: String::new(),
+            under_way: None,
+        };
+        LaneRuns { lanes: lanes.into_iter().map(lane).collect() }
+    }
+
     /// Asks for one in every lane, in order.
     pub(super) fn ask(client: &Client, run: RunId, campaign: &Campaign) -> Result<LaneRuns, Fault> {
         let lanes = campaign.lanes.iter().map(|lane| LaneRun::ask(client, run, lane)).collect::<Result<_, _>>()?;

@@ -1,8 +1,9 @@
 //! Draws the live table on standard error: over itself on a terminal, as lines of news elsewhere.
 
 use std::io::Write;
+use std::time::Instant;
 
-use crate::cli::say::{Say, width_of_stderr};
+use crate::cli::say::{SAY_AGAIN_AFTER, Say, width_of_stderr};
 
 use super::table::Row;
 
@@ -11,12 +12,13 @@ pub(super) struct Screen {
     say: Say,
     shown: Vec<Row>,
     drawn: usize,
+    said: Instant,
 }
 
 impl Screen {
     /// An empty one.
     pub(super) fn new(say: &Say) -> Screen {
-        Screen { say: *say, shown: Vec::new(), drawn: 0 }
+        Screen { say: *say, shown: Vec::new(), drawn: 0, said: Instant::now() }
     }
 
     /// Shows the rows.
@@ -33,7 +35,14 @@ impl Screen {
             let _reader_gone = std::io::stderr().write_all(frame.as_bytes());
             self.drawn = rows.len();
         } else {
-            news(&self.shown, rows).iter().for_each(|line| self.say.aside(line));
+            let mut lines = news(&self.shown, rows);
+            if lines.is_empty() && self.said.elapsed() >= SAY_AGAIN_AFTER {
+                lines = news(&[], rows);
+            }
+            if !lines.is_empty() {
+                self.said = Instant::now();
+            }
+            lines.iter().for_each(|line| self.say.aside(line));
         }
         self.shown = rows.to_vec();
     }

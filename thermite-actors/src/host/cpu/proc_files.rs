@@ -63,7 +63,7 @@ pub fn load1(text: &str) -> Option<f64> {
 /// Busy is everything but idle and waiting for disks. Time taken by a hypervisor counts: it is lost to a measurement
 /// as well. Guest time is part of user time already.
 pub fn busy_ticks(text: &str, cpus: &CpuList) -> Option<u64> {
-    let mut busy = 0;
+    let mut busy: u64 = 0;
     let mut seen = 0;
     for line in text.lines() {
         let Some(rest) = line.strip_prefix("cpu") else { continue };
@@ -76,19 +76,24 @@ pub fn busy_ticks(text: &str, cpus: &CpuList) -> Option<u64> {
         let [user, nice, system, _idle, _disk, interrupts, soft_interrupts, stolen] = *ticks.as_slice() else {
             return None;
         };
-        busy += user + nice + system + interrupts + soft_interrupts + stolen;
+        for ticks in [user, nice, system, interrupts, soft_interrupts, stolen] {
+            busy = busy.checked_add(ticks)?;
+        }
         seen += 1;
     }
     (seen == cpus.count()).then_some(busy)
 }
 
-/// Ticks that one process used itself, its children apart, from the text of `/proc/PID/stat`.
+/// Ticks that a process and all children it has reaped used, and theirs, from the text of `/proc/PID/stat`.
 pub fn process_ticks(text: &str) -> Option<u64> {
     // The name may hold blanks and brackets: count from the last bracket on.
     let (_, rest) = text.rsplit_once(')')?;
-    let mut fields = rest.split_ascii_whitespace().skip(11);
-    let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    Some(user + system)
+    let four: Vec<u64> =
+        rest.split_ascii_whitespace().skip(11).take(4).map(str::parse).collect::<Result<_, _>>().ok()?;
+    if four.len() < 4 {
+        return None;
+    }
+    four.into_iter().try_fold(0, u64::checked_add)
 }
 
 /// Microseconds in which some task waited for a CPU, from the text of `/proc/pressure/cpu`.

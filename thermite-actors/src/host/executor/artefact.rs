@@ -9,9 +9,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use sha2::{Digest, Sha256};
 
 use thermite_core::contract::Kit;
-
-/// The most that is hashed of all artefacts together, in bytes.
-const BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
+use thermite_core::limits::ARTEFACT_BYTES_MAX;
 
 /// Hashes a built side's artefacts, in hexadecimal.
 ///
@@ -33,7 +31,7 @@ pub(super) fn hash(kit: &Kit, workspace: &Path, commit: &str) -> Result<String, 
     if files.is_empty() {
         hash.update(format!("commit {commit}"));
     }
-    let mut left = BYTES_MAX;
+    let mut left = ARTEFACT_BYTES_MAX;
     for file in files {
         let name = file.as_os_str().as_bytes();
         hash.update((name.len() as u64).to_le_bytes());
@@ -63,9 +61,9 @@ fn take(hash: &mut Sha256, workspace: &Path, file: &Path, left: &mut u64) -> io:
             return Ok(length);
         }
         length += read as u64;
-        *left = left
-            .checked_sub(read as u64)
-            .ok_or_else(|| io::Error::other(format!("the artefacts are larger than {BYTES_MAX} bytes together")))?;
+        *left = left.checked_sub(read as u64).ok_or_else(|| {
+            io::Error::other(format!("the artefacts are larger than {ARTEFACT_BYTES_MAX} bytes together"))
+        })?;
         hash.update(&buffer[..read]);
     }
 }

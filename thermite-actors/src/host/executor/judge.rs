@@ -4,6 +4,7 @@
 //! label is handed over. The champion's commands are used for both: a candidate is the champion with editable paths
 //! changed, and the kit is read from the champion.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -11,19 +12,18 @@ use thermite_core::block::{BlockTimes, Order, Pair, Side};
 use thermite_core::contract::{Argv, Kit, Timer};
 use thermite_core::dev_run::Exit;
 use thermite_core::ids::{DevRunId, HoldId};
-use thermite_core::limits;
+use thermite_core::limits::FAILURE_TAIL_BYTES;
 use thermite_core::stage::{StageStep, StepReport};
-use thermite_core::time::Span;
+use thermite_core::time::{Moment, Span};
 
 use super::{Hold, Inner, artefact, find_toolchains, plain_env};
 use crate::host::clock::BootClock;
+use crate::host::cpu::CpuDriver;
 use crate::host::launch::{Ended, Identity, LaunchSpec, Toolchains};
 use crate::ports::{Clock, Outputs, StageRef, StopProof, TargetDriver};
 
 /// Where both sides see their own tree.
 const WORKSPACE_AT: &str = "/run/judge";
-/// How much of a failed command's output is repeated, in bytes.
-const TAIL_BYTES: u64 = 2 * 1024;
 
 /// A command of the judge's that did not end as it should.
 enum Trouble {
@@ -43,6 +43,26 @@ struct Purpose<'a> {
     /// The contract's name of the limit.
     limit_name: &'a str,
     reports_times: bool,
+    own_use: &'a OwnUse<'a>,
+}
+
+/// The judge's own CPU time since a moment; told to the driver when it goes (rule C2).
+struct OwnUse<'a> {
+    driver: &'a CpuDriver,
+    from: Moment,
+    cpu_ns: Cell<u64>,
+}
+
+impl OwnUse<'_> {
+    fn add(&self, cpu_ns: u64) {
+        self.cpu_ns.set(self.cpu_ns.get().saturating_add(cpu_ns));
+    }
+}
+
+impl Drop for OwnUse<'_> {
+    fn drop(&mut self) {
+        self.driver.note_own_use(self.cpu_ns.get(), self.from, BootClock.now());
+    }
 }
 
 impl Inner {
@@ -81,8 +101,9 @@ impl Inner {
     async fn build(&self, hold: &Hold, stage: &StageRef, kit: &Kit, side: Side) -> StepReport {
         let Some(workspace) = self.side(stage, side) else { return not_laid_out() };
         if let Some(build) = &kit.build {
+            let own_use = &self.own_use();
             let limit = kit.contract.build_max;
-            let purpose = Purpose { what: "its build", limit, limit_name: "build_max", reports_times: false };
+            let purpose = Purpose { what: "its build", limit, limit_name: "build_max", reports_times: false, own_use };
             if let Err(trouble) = self.run(hold, &workspace, build, &purpose).await {
                 return trouble.report(side);
             }
@@ -106,8 +127,9 @@ impl Inner {
     async fn check(&self, hold: &Hold, stage: &StageRef, kit: &Kit, side: Side) -> StepReport {
         let Some(workspace) = self.side(stage, side) else { return not_laid_out() };
         let Some(check) = &kit.check else { return StepReport::Checked { side } };
+        let own_use = &self.own_use();
         let limit = kit.contract.check_max;
-        let purpose = Purpose { what: "its check", limit, limit_name: "check_max", reports_times: false };
+        let purpose = Purpose { what: "its check", limit, limit_name: "check_max", reports_times: false, own_use };
         match self.run(hold, &workspace, check, &purpose).await {
             Ok(_) => StepReport::Checked { side },
             Err(trouble) => trouble.report(side),
@@ -115,22 +137,18 @@ impl Inner {
     }
 
     async fn block(&self, hold: &Hold, stage: &StageRef, kit: &Kit, pair: Pair, order: Order) -> StepReport {
-        let champion = self.side(stage, Side::Champion);
         // Noise is measured with the champion under both labels, by the same path of code.
-        let change = match pair {
-            Pair::ChampionAndChange => self.side(stage, Side::Change),
-            Pair::ChampionTwice => champion.clone(),
-        };
-        let (Some(champion), Some(change)) = (champion, change) else { return not_laid_out() };
-        let at_fault = |label: Side| match pair {
-            Pair::ChampionAndChange => label,
-            Pair::ChampionTwice => Side::Champion,
+        let of_label = |label: Side| self.side(stage, pair.program(label));
+        let (Some(champion), Some(change)) = (of_label(Side::Champion), of_label(Side::Change)) else {
+            return not_laid_out();
         };
         let before = match self.driver.read().await {
             Ok(reading) => reading,
             Err(fault) => return StepReport::NotCarriedOut { why: fault.to_string() },
         };
-        let (warm_up, timed) = labels(order);
+        let timed = order.sides();
+        let warm_up = [timed[0], timed[1]];
+        let own_use = self.own_use();
         let started = BootClock.now();
         let mut ns = [0; 4];
         for (at, label) in warm_up.into_iter().chain(timed).enumerate() {
@@ -138,14 +156,16 @@ impl Inner {
                 Side::Champion => &champion,
                 Side::Change => &change,
             };
-            let run = match self.measure(hold, workspace, kit).await {
+            let run = match self.measure(hold, workspace, kit, &own_use).await {
                 Ok(run) => run,
-                Err(trouble) => return trouble.report(at_fault(label)),
+                Err(trouble) => return trouble.report(pair.program(label)),
             };
             if let Some(timed) = at.checked_sub(warm_up.len()) {
                 ns[timed] = run;
             }
         }
+        // The reading after takes it off.
+        drop(own_use);
         match self.driver.read().await {
             Ok(after) => StepReport::Timed { times: BlockTimes { ns, started, before, after } },
             Err(fault) => StepReport::NotCarriedOut { why: fault.to_string() },
@@ -153,15 +173,19 @@ impl Inner {
     }
 
     /// Runs one side once and gives its time in nanoseconds.
-    async fn measure(&self, hold: &Hold, workspace: &Path, kit: &Kit) -> Result<u64, Trouble> {
+    async fn measure(&self, hold: &Hold, workspace: &Path, kit: &Kit, own_use: &OwnUse<'_>) -> Result<u64, Trouble> {
         let limit = kit.contract.measure_max;
         let reports_times = kit.timer == Timer::Reported;
-        let purpose = Purpose { what: "its measured run", limit, limit_name: "measure_max", reports_times };
+        let purpose = Purpose { what: "its measured run", limit, limit_name: "measure_max", reports_times, own_use };
         let ended = self.run(hold, workspace, &kit.measure, &purpose).await?;
         match kit.timer {
             Timer::Reported => reported_ns(&ended.reported).map_err(Trouble::Sides),
-            Timer::Wall => wall_ns(ended.wall_ns).map_err(Trouble::Sides),
+            Timer::Wall => Ok(ended.wall_ns),
         }
+    }
+
+    fn own_use(&self) -> OwnUse<'_> {
+        OwnUse { driver: &self.driver, from: BootClock.now(), cpu_ns: Cell::new(0) }
     }
 
     fn side(&self, stage: &StageRef, side: Side) -> Option<PathBuf> {
@@ -184,7 +208,6 @@ impl Inner {
         if hold.is_stopped() {
             return Err(stopped());
         }
-        let from = BootClock.now();
         let executed = run.go().await;
         let ended = match &executed {
             Err(_) => None,
@@ -198,7 +221,7 @@ impl Inner {
         if let StopProof::NotProved { why } = proof {
             return Err(Trouble::Infrastructure(why));
         }
-        self.driver.note_own_use(run.ended().await.cpu_ns, from, BootClock.now());
+        purpose.own_use.add(run.ended().await.cpu_ns);
         run.finished().await;
         hold.remove(&run);
         if hold.is_stopped() {
@@ -258,8 +281,10 @@ impl Inner {
     /// The end of a command's output, as the end of a sentence.
     fn tail(&self, output: DevRunId) -> String {
         let whole = self.judge_outputs.read(output, 0, 0).map_or(0, |slice| slice.total);
-        let from = whole.saturating_sub(TAIL_BYTES);
-        let Some(slice) = self.judge_outputs.read(output, from, TAIL_BYTES as usize) else { return String::new() };
+        let from = whole.saturating_sub(FAILURE_TAIL_BYTES);
+        let Some(slice) = self.judge_outputs.read(output, from, FAILURE_TAIL_BYTES as usize) else {
+            return String::new();
+        };
         let text = String::from_utf8_lossy(&slice.bytes);
         let text = text.trim();
         if text.is_empty() {
@@ -295,27 +320,6 @@ fn not_laid_out() -> StepReport {
     StepReport::NotCarriedOut { why: "the workspaces of this attempt are not laid out".to_owned() }
 }
 
-/// The two untimed and the four timed runs of a block, in the order the coin chose.
-fn labels(order: Order) -> ([Side; 2], [Side; 4]) {
-    let (first, second) = match order {
-        Order::Abba => (Side::Champion, Side::Change),
-        Order::Baab => (Side::Change, Side::Champion),
-    };
-    ([first, second], [first, second, second, first])
-}
-
-/// Refuses a run that a clock around its process cannot time: starting a process varies by as much.
-fn wall_ns(ns: u64) -> Result<u64, String> {
-    if ns >= limits::LEAST_TIMED_RUN_NS {
-        return Ok(ns);
-    }
-    let (took, least) = (ns as f64 / 1e6, limits::LEAST_TIMED_RUN_NS as f64 / 1e6);
-    Err(format!(
-        "its measured run took {took:.3} ms; under {least:.0} ms a clock around a process tells nothing: measure more \
-         work in one run, or have it report its time"
-    ))
-}
-
 /// Reads the seconds that a measuring program wrote on descriptor 3.
 fn reported_ns(bytes: &[u8]) -> Result<u64, String> {
     let text = String::from_utf8_lossy(bytes);
@@ -335,27 +339,6 @@ fn reported_ns(bytes: &[u8]) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_block_is_run_in_the_order_of_its_coin() {
-        use Side::{Champion as A, Change as B};
-
-        assert_eq!(labels(Order::Abba), ([A, B], [A, B, B, A]));
-        assert_eq!(labels(Order::Baab), ([B, A], [B, A, A, B]));
-    }
-
-    #[test]
-    fn a_run_too_short_for_a_clock_around_it_is_refused() {
-        assert_eq!(wall_ns(1_000_000), Ok(1_000_000));
-        assert_eq!(
-            wall_ns(412_345),
-            Err(
-                "its measured run took 0.412 ms; under 1 ms a clock around a process tells nothing: measure more work \
-                 in one run, or have it report its time"
-                    .into()
-            )
-        );
-    }
 
     #[test]
     fn a_reported_time_is_seconds_and_nothing_else() {

@@ -17,13 +17,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, openat2, readlinkat, statat};
 use rustix::io::Errno;
 
+use thermite_core::limits::{CHANGE_BYTES_MAX, CHANGE_FILES_MAX};
+
 use super::command::{GitCommand, GitFault, path_of};
 use super::{Commit, Git, Repository, Worktree, object_name};
 
-/// The most new or changed content one change may bring, in bytes.
-pub const CHANGE_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// The most files one change may bring.
-const CHANGE_FILES_MAX: usize = 20_000;
 /// The largest index that is copied, in bytes.
 const INDEX_BYTES_MAX: u64 = 512 * 1024 * 1024;
 

@@ -9,10 +9,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
+use thermite_core::limits;
 use thermite_core::time::Span;
 
-/// How long one git command may take.
-pub const COMMAND_MAX: Span = Span::minutes(2);
 /// The most that is read of a git command's output, in bytes.
 const OUTPUT_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// How much is kept of what a git command says about a failure, in bytes.
@@ -87,7 +86,7 @@ impl GitCommand {
             command.arg("-c").arg(setting);
         }
         command.arg("--no-pager");
-        GitCommand { name: subcommand.to_owned(), command, input: Vec::new(), limit: COMMAND_MAX }
+        GitCommand { name: subcommand.to_owned(), command, input: Vec::new(), limit: limits::GIT_COMMAND_MAX }
     }
 
     /// Works on this repository's git folder.
@@ -114,7 +113,7 @@ impl GitCommand {
         self
     }
 
-    /// Another time limit than [`COMMAND_MAX`].
+    /// Another time limit than [`limits::GIT_COMMAND_MAX`].
     pub fn limit(mut self, limit: Span) -> GitCommand {
         self.limit = limit;
         self

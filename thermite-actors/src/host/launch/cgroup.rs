@@ -162,10 +162,10 @@ pub(super) fn groups_of(parent: &Path, rig: &str) -> io::Result<Vec<PathBuf>> {
     Ok(groups)
 }
 
-/// The version 2 group of a process, as the kernel shows it.
+/// The version 2 group of a live process, as the kernel shows it; empty where there is no such tree.
 pub(super) fn group_of(pid: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
+    Some(text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default().to_owned())
 }
 
 /// Whether a group's path lies in a group of another rig's.

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::fs::Mode;
 use rustix::process::{DumpableBehavior, Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus};
 use rustix::thread::CapabilitySet;
 
@@ -53,6 +54,9 @@ pub(super) fn run(order: &Order, ends: InitEnds) -> ! {
 fn start(order: &Order, ends: InitEnds) -> Result<Init, (OwnedFd, LaunchFault)> {
     let InitEnds { control, rig_lifeline, launcher, gate, start, output, report, cpu, rigs_user } = ends;
     let prepared = (|| {
+        // What is made for the run has to be open to its user, whatever the rig's own habit is.
+        rustix::process::umask(Mode::from_raw_mode(0o022));
+        let _ = rustix::thread::set_name(c"thermite-init");
         let (uid, gid) = match order.spec.identity {
             Identity::Dedicated { uid, gid } => (uid, gid),
             Identity::RigsUser => {

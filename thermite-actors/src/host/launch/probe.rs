@@ -129,7 +129,7 @@ pub(super) async fn probe(shared: &Arc<Shared>) -> (Layers, Containment) {
         }
     }
     let mut open = vec![
-        "the machine's network, abstract sockets included, can be reached".to_owned(),
+        "the machine's network can be reached, abstract sockets and those in visible folders included".to_owned(),
         "trees that any user can read are visible unless they are hidden".to_owned(),
     ];
     if !is_root {

@@ -67,6 +67,8 @@ struct RigEnds {
 
 fn launcher() -> Result<(), LaunchFault> {
     sys::close_from(3).at("close_range")?;
+    // For people who look at processes; a name that cannot be set is no reason not to go on.
+    let _ = rustix::thread::set_name(c"thermite-launch");
     let control = own(std::io::stdin().as_fd())?;
     let (order, ends) = take_order(control)?;
     let null = File::options().read(true).write(true).open("/dev/null").at("open /dev/null")?;

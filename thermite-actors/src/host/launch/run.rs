@@ -203,12 +203,26 @@ impl Traces {
     }
 }
 
-/// A launcher that was started, before its run is at the gate.
-struct Starting {
+/// A launcher that was started: letting go of it has it end what there is and clear away.
+struct Held {
     shared: Arc<Shared>,
-    traces: Traces,
+    traces: Option<Traces>,
+    lifeline: Option<OwnedFd>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        drop(self.lifeline.take());
+        lock(&self.shared.retired).extend(self.traces.take());
+    }
+}
+
+/// A launch under way. Dropped before its run is at the gate, nothing is left of it.
+struct Starting {
+    held: Held,
+    launcher: Pid,
+    group: Option<PathBuf>,
     control: AsyncFd<OwnedFd>,
-    lifeline: OwnedFd,
     gate: OwnedFd,
     start: AsyncFd<OwnedFd>,
     name: String,
@@ -240,60 +254,37 @@ impl Starting {
             .stderr(Stdio::null())
             .spawn()
             .at_path("start the launcher", &shared.settings.program)?;
+        let launcher = Pid::from_child(&child);
         let traces = Traces {
             child,
             run_file: order.run_file.clone(),
             group: order.cgroup.clone(),
             capture: order.spec.capture.clone(),
         };
-        let starting =
-            Starting { shared: shared.clone(), traces, control, lifeline, gate, start, name: order.spec.name.clone() };
+        let held = Held { shared: shared.clone(), traces: Some(traces), lifeline: Some(lifeline) };
+        let (name, group) = (order.spec.name.clone(), order.cgroup.clone());
+        let starting = Starting { held, launcher, group, control, gate, start, name };
         let fds = [memory.as_fd(), lifeline_read.as_fd(), gate_read.as_fd(), start_write.as_fd()];
-        match wire::send(starting.control.get_ref(), &Packet::Order, &fds).at("give the launch order") {
-            Ok(()) => Ok(starting),
-            Err(fault) => {
-                starting.give_up();
-                Err(fault)
-            }
-        }
-    }
-
-    /// Lets go of the lifeline: the launcher ends what there is and clears away.
-    fn give_up(self) {
-        drop(self.lifeline);
-        lock(&self.shared.retired).push(self.traces);
+        wire::send(starting.control.get_ref(), &Packet::Order, &fds).at("give the launch order")?;
+        Ok(starting)
     }
 
     async fn at_gate(self) -> Result<Run, LaunchFault> {
-        let heard = tokio::time::timeout(LAUNCH_MAX, self.hear()).await;
-        let heard = heard.unwrap_or_else(|_| {
+        let (init, pidfd) = tokio::time::timeout(LAUNCH_MAX, self.hear()).await.unwrap_or_else(|_| {
             Err(LaunchFault::new("wait for the launcher", format!("nothing for {} s", LAUNCH_MAX.as_secs())))
-        });
-        let assembled = heard.and_then(|(init, pidfd)| {
-            let launcher = Pid::from_child(&self.traces.child);
-            // The child is not reaped yet, so its pid is still its own.
-            let launcher = pidfd_open(launcher, PidfdFlags::empty()).at("pidfd_open of the launcher")?;
-            let group = self.traces.group.as_deref().map(Group::open).transpose()?;
-            Ok((init, watched(pidfd, "watch the init")?, watched(launcher, "watch the launcher")?, group))
-        });
-        let (init, init_pidfd, launcher_pidfd, group) = match assembled {
-            Ok(parts) => parts,
-            Err(fault) => {
-                self.give_up();
-                return Err(fault);
-            }
-        };
-        let Starting { shared, traces, control, lifeline, gate, start, name } = self;
+        })?;
+        // The launcher is not reaped as long as it is held, so its pid is still its own.
+        let launcher = pidfd_open(self.launcher, PidfdFlags::empty()).at("pidfd_open of the launcher")?;
         Ok(Run {
-            shared,
-            name,
+            name: self.name,
             init,
-            init_pidfd,
-            launcher_pidfd,
-            group,
-            control,
-            gate,
-            start,
+            init_pidfd: watched(pidfd, "watch the init")?,
+            launcher: self.launcher,
+            launcher_pidfd: watched(launcher, "watch the launcher")?,
+            group: self.group.as_deref().map(Group::open).transpose()?,
+            control: self.control,
+            gate: self.gate,
+            start: self.start,
             opened: AtomicBool::new(false),
             start_bytes: Mutex::default(),
             started: OnceCell::new(),
@@ -301,7 +292,8 @@ impl Starting {
             ended: OnceCell::new(),
             hurry: watch::Sender::new(false),
             turn: tokio::sync::Mutex::new(()),
-            held: Mutex::new(Some(Held { traces, _lifeline: lifeline })),
+            shared: self.held.shared.clone(),
+            held: Mutex::new(Some(self.held)),
         })
     }
 
@@ -336,12 +328,6 @@ async fn receive(control: &AsyncFd<OwnedFd>) -> io::Result<Option<(Packet, Vec<O
     }
 }
 
-/// What a run holds of its launcher until it lets go.
-struct Held {
-    traces: Traces,
-    _lifeline: OwnedFd,
-}
-
 /// What was heard of a run's end so far; kept apart from the wait, which may be dropped.
 #[derive(Default)]
 struct Heard {
@@ -357,6 +343,7 @@ pub struct Run {
     name: String,
     init: InitFacts,
     init_pidfd: AsyncFd<OwnedFd>,
+    launcher: Pid,
     launcher_pidfd: AsyncFd<OwnedFd>,
     group: Option<Group>,
     control: AsyncFd<OwnedFd>,
@@ -385,9 +372,9 @@ impl Run {
         self.init.pid
     }
 
-    /// The launcher process's pid.
-    pub fn launcher_pid(&self) -> Option<u32> {
-        lock(&self.held).as_ref().map(|held| held.traces.child.id())
+    /// The launcher process's pid, as long as the run is not [finished](Run::finished).
+    pub fn launcher_pid(&self) -> u32 {
+        self.launcher.as_raw_nonzero().get().cast_unsigned()
     }
 
     /// Opens the gate; answers once the command runs (exec). Asking again gives the same answer.
@@ -509,7 +496,8 @@ impl Run {
     ///
     /// `gently` gives the leader's process group SIGTERM and [`limits::STOP_GRACE`]; a later call without it cuts that
     /// short. The proof is the kernel's: the init's pidfd, and the cgroup where there is one. Without a proof within
-    /// [`limits::PROOF_MAX`] it says which pids are left; asking again tries again.
+    /// [`limits::PROOF_MAX`] it says which pids are left; asking again tries again. The last of the output may still be
+    /// on its way to the disk then: [`Run::finished`] waits for it.
     pub async fn stop(&self, gently: bool) -> StopProof {
         if !gently {
             self.hurry.send_replace(true);
@@ -577,9 +565,9 @@ impl Run {
         if tokio::time::timeout(CLEAR_AWAY_MAX, ended).await.is_err() {
             let _ = pidfd_send_signal(self.launcher_pidfd.get_ref(), Signal::KILL);
         }
-        if let Some(held) = lock(&self.held).take() {
-            lock(&self.shared.retired).push(held.traces);
-        }
+        // Letting go takes the list's lock, so not while the other is held.
+        let held = lock(&self.held).take();
+        drop(held);
         self.shared.reap();
     }
 }
@@ -588,9 +576,6 @@ impl Drop for Run {
     fn drop(&mut self) {
         if !self.init_ended() {
             self.kill();
-        }
-        if let Some(held) = lock(&self.held).take() {
-            lock(&self.shared.retired).push(held.traces);
         }
     }
 }

@@ -186,7 +186,7 @@ fn processes_of(rig: &str, uids: &[u32]) -> Vec<InitFacts> {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
         let is_ours = line.split_whitespace().any(|uid| uid.parse().is_ok_and(|uid| uids.contains(&uid)));
-        let is_anothers = cgroup::group_of(pid).is_some_and(|group| cgroup::is_another_rigs(&group, rig));
+        let is_anothers = cgroup::is_another_rigs(&cgroup::group_of(pid)?, rig);
         let start = run_file::start_time(pid)?;
         (is_ours && !is_anothers).then_some(InitFacts { pid, start })
     })
