@@ -9,8 +9,9 @@ use thermite_actors::view::{JobRow, JobStatus};
 use thermite_core::ids::{JobId, RunId};
 use thermite_core::job::JobOutcome;
 use thermite_core::record::VerdictRecord;
+use thermite_svc::server::bodies::{SubmitJob, Submitted};
 
-use crate::client::{Client, Fault, Submitted};
+use crate::client::{Client, Fault};
 
 use super::runs::run_worked_on;
 use super::say::{Progress, Say};
@@ -74,8 +75,8 @@ pub(crate) fn judge(
 fn judged(args: &JudgeArgs, client: impl FnOnce() -> anyhow::Result<Client>, say: &Say) -> anyhow::Result<u8> {
     let client = client()?;
     let run = run_worked_on(&client, args.run)?;
-    let Submitted { job, ahead, same } =
-        client.submit(run, &args.change, args.champion.as_deref(), args.key.clone())?;
+    let submit = SubmitJob { change: args.change.clone(), champion: args.champion.clone() };
+    let Submitted { job, ahead, same } = client.submit(run, &submit, args.key.clone())?;
     if args.no_follow {
         if args.json {
             say.json(&json!({ "job": job, "ahead": ahead, "same": same }));

@@ -8,6 +8,7 @@ use thermite_actors::view::DevRunStatus;
 use thermite_core::ids::RunId;
 use thermite_core::refusal::Refusal;
 use thermite_core::texts;
+use thermite_svc::server::bodies::AskDevRun;
 
 use crate::client::Client;
 
@@ -70,7 +71,8 @@ pub(crate) fn run(args: &RunArgs, client: impl FnOnce() -> anyhow::Result<Client
     let stop = if args.detach { None } else { Some(Stop::listen_twice()?) };
     let client = client()?;
     let run = run_worked_on(&client, args.run)?;
-    let queued = client.ask(run, args.lane, &args.command, &args.env, !args.detach, args.key.clone())?;
+    let ask = AskDevRun { argv: args.command.clone(), env: args.env.clone(), attached: !args.detach };
+    let queued = client.ask(run, args.lane, &ask, args.key.clone())?;
     let dev_run = queued.dev_run;
     if args.json {
         say.json(&json!({ "event": "queued", "dev_run": dev_run, "ahead": queued.ahead }));
