@@ -53,7 +53,7 @@ Examples:
 
 The job goes on when you leave with Ctrl-C; its verdict is there when you submit the same change again.
 
-Exit codes: 0 win; 1 no gain; 2 undecided; 3 the change failed to build, check or measure; 4 no verdict, or
+Exit codes: 0 win; 1 no gain; 2 undecided; 3 the change failed to build, check or measure; 4 no verdict, or \
 infrastructure; 69 refused; 130 left before the verdict.";
 
 /// Submits a change and follows the job.
@@ -85,8 +85,8 @@ fn judged(args: &JudgeArgs, client: impl FnOnce() -> anyhow::Result<Client>, say
         }
         return Ok(exit::OK);
     }
-    let how = if same { "asked before: the same job" } else { "accepted" };
-    say.aside(&say.side_ink.dim(&format!("thermite: job {job} is {how}, {ahead} ahead")));
+    let how = if same { "is there already" } else { "is accepted" };
+    say.aside(&say.side_ink.dim(&format!("thermite: job {job} {how}, {ahead} ahead")));
 
     let stop = Stop::listen_twice()?;
     let Some((row, outcome)) = follow(&client, job, &stop, say)? else {

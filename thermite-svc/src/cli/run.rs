@@ -50,10 +50,10 @@ Examples:
   thermite run --lane 1 -- cargo bench
   thermite run --lane 2 --detach -- ./measure --size 4096
 
-The command runs in the lane's own tree. Its output comes on standard output, everything else on standard
+The command runs in the lane's own tree. Its output comes on standard output, everything else on standard \
 error. Ctrl-C cancels it and waits for its end; a second Ctrl-C leaves at once.
 
-Exit codes: the command's own; 128 + N when signal N ended it; 124 ended at its limit; 75 gave up waiting;
+Exit codes: the command's own; 128 + N when signal N ended it; 124 ended at its limit; 75 gave up waiting; \
 69 refused; 70 infrastructure; 130 cancelled.";
 
 fn variable(text: &str) -> Result<(String, String), String> {
