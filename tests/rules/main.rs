@@ -6,6 +6,7 @@ mod limits;
 mod noise;
 mod readiness;
 mod record;
+mod runner;
 mod scripted;
 mod stage;
 mod verdict;
