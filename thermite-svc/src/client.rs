@@ -6,17 +6,19 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use ureq::http::Response;
 use ureq::{Agent, Body};
 use uuid::Uuid;
 
-use thermite_actors::ports::{OutputSlice, RunRequest};
+use thermite_actors::ports::OutputSlice;
 use thermite_actors::view::{DevRunRow, JobRow, RigView, RunRow};
 use thermite_core::ids::{DevRunId, JobId, RunId};
 use thermite_core::job::StageKind;
 use thermite_svc::folder::{Endpoint, OWNER_TOKEN};
+use thermite_svc::server::bodies::{AskDevRun, Queued, RunStarted, StartRun, SubmitJob, Submitted};
+use thermite_svc::server::problem::Problem;
 
 /// How long a connection to the rig may take to come about.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -96,26 +98,6 @@ pub(crate) struct Client {
     bearer: String,
 }
 
-/// A development run's place in the line.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Queued {
-    /// The development run.
-    pub(crate) dev_run: DevRunId,
-    /// How many are served before it.
-    pub(crate) ahead: u32,
-}
-
-/// A job's place in the queue.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Submitted {
-    /// The job.
-    pub(crate) job: JobId,
-    /// How many jobs are before it.
-    pub(crate) ahead: u32,
-    /// Whether it was there before.
-    pub(crate) same: bool,
-}
-
 /// What a run is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunChange {
@@ -136,34 +118,6 @@ impl RunChange {
             RunChange::End => "end",
         }
     }
-}
-
-#[derive(Serialize)]
-struct AskBody<'a> {
-    argv: &'a [String],
-    env: &'a [(String, String)],
-    attached: bool,
-}
-
-#[derive(Serialize)]
-struct SubmitBody<'a> {
-    change: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    champion: Option<&'a str>,
-}
-
-#[derive(Deserialize)]
-struct Started {
-    run: RunId,
-}
-
-/// A problem as RFC 9457 has it.
-#[derive(Deserialize)]
-struct Problem {
-    #[serde(default)]
-    title: String,
-    #[serde(default)]
-    detail: String,
 }
 
 impl Client {
@@ -204,8 +158,8 @@ impl Client {
     }
 
     /// Starts a run.
-    pub(crate) fn start_run(&self, request: &RunRequest) -> Result<RunId, Fault> {
-        Ok(self.post::<Started>("/v1/runs", request, fresh_key())?.run)
+    pub(crate) fn start_run(&self, request: &StartRun) -> Result<RunId, Fault> {
+        Ok(self.post::<RunStarted>("/v1/runs", request, fresh_key())?.run)
     }
 
     /// Pauses, resumes or ends a run.
@@ -215,17 +169,9 @@ impl Client {
     }
 
     /// Asks for a development run. With the same `key` it is asked for once (rule A13).
-    pub(crate) fn ask(
-        &self,
-        run: RunId,
-        lane: u32,
-        argv: &[String],
-        env: &[(String, String)],
-        attached: bool,
-        key: Option<String>,
-    ) -> Result<Queued, Fault> {
+    pub(crate) fn ask(&self, run: RunId, lane: u32, ask: &AskDevRun, key: Option<String>) -> Result<Queued, Fault> {
         let path = format!("/v1/runs/{run}/lanes/{lane}/dev-runs");
-        self.post(&path, &AskBody { argv, env, attached }, key.unwrap_or_else(fresh_key))
+        self.post(&path, ask, key.unwrap_or_else(fresh_key))
     }
 
     /// One development run.
@@ -269,15 +215,9 @@ impl Client {
     }
 
     /// Submits a change to the judge. With the same `key` it is submitted once (rule A13).
-    pub(crate) fn submit(
-        &self,
-        run: RunId,
-        change: &str,
-        champion: Option<&str>,
-        key: Option<String>,
-    ) -> Result<Submitted, Fault> {
+    pub(crate) fn submit(&self, run: RunId, submit: &SubmitJob, key: Option<String>) -> Result<Submitted, Fault> {
         let path = format!("/v1/runs/{run}/jobs");
-        self.post(&path, &SubmitBody { change, champion }, key.unwrap_or_else(fresh_key))
+        self.post(&path, submit, key.unwrap_or_else(fresh_key))
     }
 
     /// One job.
@@ -343,11 +283,8 @@ impl Client {
             return Ok(answer);
         }
         let bytes = self.bytes_of(answer)?;
-        let sentence = match serde_json::from_slice::<Problem>(&bytes) {
-            Ok(Problem { detail, .. }) if !detail.is_empty() => detail,
-            Ok(Problem { title, .. }) if !title.is_empty() => title,
-            Ok(_) | Err(_) => return Err(self.not_a_rig(&format!("HTTP status {status}"))),
-        };
+        let problem: Result<Problem, _> = serde_json::from_slice(&bytes);
+        let sentence = problem.map_err(|_| self.not_a_rig(&format!("HTTP status {status}")))?.detail;
         if status.is_server_error() {
             return Err(Fault::Infrastructure { sentence });
         }
@@ -464,8 +401,9 @@ mod tests {
             r#"{"type":"about:blank","title":"refused","status":409,"detail":"lane 7 does not exist"}"#,
         );
         let (_folder, client) = client_of(&url);
+        let ask = AskDevRun { argv: vec!["true".into()], env: Vec::new(), attached: true };
 
-        let fault = client.ask(RunId(Uuid::nil()), 7, &["true".into()], &[], true, Some("k1".into())).unwrap_err();
+        let fault = client.ask(RunId(Uuid::nil()), 7, &ask, Some("k1".into())).unwrap_err();
 
         assert_eq!(fault, Fault::Refused { sentence: "lane 7 does not exist".into() });
         let asked = server.join().unwrap();
@@ -476,7 +414,7 @@ mod tests {
 
     #[test]
     fn a_rig_that_cannot_is_told_apart_from_one_that_refuses() {
-        let body = r#"{"title":"infrastructure","status":507,"detail":"the records cannot be written: disk full"}"#;
+        let body = r#"{"type":"about:blank","title":"infrastructure","status":507,"detail":"the records cannot be written: disk full"}"#;
         let (url, server) = answers("507 Insufficient Storage", "application/problem+json", body);
         let (_folder, client) = client_of(&url);
 

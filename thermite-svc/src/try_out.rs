@@ -15,10 +15,10 @@ mod table;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use thermite_actors::ports::RunRequest;
 use thermite_actors::view::{JobRow, JobStatus, RigView};
 use thermite_core::device::DeviceView;
 use thermite_core::ids::{Holder, JobId, RunId};
+use thermite_svc::server::bodies::{StartRun, SubmitJob};
 
 use crate::cli::exit;
 use crate::cli::say::Say;
@@ -151,17 +151,17 @@ struct Worked {
 }
 
 fn work(campaign: &Campaign, client: &Client, rig: &OwnRig, stop: &Stop, say: &Say) -> Result<Worked, TryFault> {
-    let run = client.start_run(&RunRequest {
-        repo: campaign.repo.clone(),
-        kit: "kit.toml".into(),
+    let run = client.start_run(&StartRun {
+        repo: campaign.repo.display().to_string(),
+        kit: "kit.toml".to_owned(),
         champion: campaign.champion.clone(),
-        lanes: campaign.lanes.iter().map(|lane| lane.worktree.clone()).collect(),
+        lanes: campaign.lanes.iter().map(|lane| lane.worktree.display().to_string()).collect(),
     })?;
     // Development runs are asked for first, so that each side is seen to wait for the other.
     let mut lanes = LaneRuns::ask(client, run, campaign)?;
     let mut jobs = Vec::new();
     for lane in &campaign.lanes {
-        jobs.push(client.submit(run, &lane.commit, None, None)?.job);
+        jobs.push(client.submit(run, &SubmitJob { change: lane.commit.clone(), champion: None }, None)?.job);
     }
     let watched = watch(client, rig, campaign, run, &mut lanes, &jobs, stop, say)?;
     client.change_run(run, RunChange::End)?;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use thermite_actors::view::DevRunStatus;
 use thermite_core::dev_run::{DevRunEnd, Exit};
 use thermite_core::ids::{DevRunId, RunId};
+use thermite_svc::server::bodies::AskDevRun;
 
 use crate::cli::follow::{News, Wish, follow};
 use crate::client::{Client, Fault};
@@ -110,7 +111,8 @@ impl LaneRuns {
 
 impl LaneRun {
     fn ask(client: &Client, run: RunId, lane: &LaneWork) -> Result<LaneRun, Fault> {
-        let dev_run = client.ask(run, lane.number, &lane.command(), &[], false, None)?.dev_run;
+        let ask = AskDevRun { argv: lane.command(), env: Vec::new(), attached: false };
+        let dev_run = client.ask(run, lane.number, &ask, None)?.dev_run;
         let (tell, under_way) = channel();
         let client = client.clone();
         std::thread::spawn(move || {
