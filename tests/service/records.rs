@@ -26,7 +26,7 @@ fn a_batch_is_read_back_as_it_was_appended_after_reopening() {
     ];
 
     let records = open(folder.path());
-    block_on(records.append(Batch { entries: entries.clone(), records: Vec::new() })).unwrap();
+    block_on(records.append(Batch { entries: entries.clone(), ..Batch::default() })).unwrap();
     block_on(records.close()).unwrap();
     drop(records);
 
@@ -263,12 +263,12 @@ fn entry(n: u64) -> LogEntry {
 }
 
 fn one(n: u64) -> Batch {
-    Batch { entries: vec![entry(n)], records: Vec::new() }
+    Batch { entries: vec![entry(n)], ..Batch::default() }
 }
 
 /// The `n`-th batch of three entries.
 fn three(n: u64) -> Batch {
-    Batch { entries: (3 * n..3 * n + 3).map(entry).collect(), records: Vec::new() }
+    Batch { entries: (3 * n..3 * n + 3).map(entry).collect(), ..Batch::default() }
 }
 
 fn append_threes_for_ever(folder: &Path) -> ! {
@@ -289,7 +289,7 @@ fn fill_and_go_on(folder: &Path) {
     setrlimit(Resource::Fsize, Rlimit { current: Some(log), ..room }).unwrap();
 
     let too_much = (0..5_000).map(|n| LogEntry::SentBack { job: job(n) }).collect();
-    let full = block_on(records.append(Batch { entries: too_much, records: Vec::new() }));
+    let full = block_on(records.append(Batch { entries: too_much, ..Batch::default() }));
     assert!(full.is_err_and(|fault| fault.0.contains("goes on")), "the full disk was not noticed");
     assert_eq!(block_on(records.load()).unwrap(), vec![entry(0)], "something of the failed batch stayed");
 

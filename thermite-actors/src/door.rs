@@ -212,7 +212,7 @@ fn start_entries(history: &RigHistory) -> Vec<LogEntry> {
 }
 
 async fn append(outbox: &Addr<Outbox>, entries: Vec<LogEntry>) -> Result<(), InfrastructureFailure> {
-    let batch = Batch { entries, records: Vec::new() };
+    let batch = Batch { entries, ..Batch::default() };
     match outbox.send(Append { batch, patient: false }).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(fault)) => Err(InfrastructureFailure::Records { why: fault.0 }),
