@@ -1,1 +1,18 @@
 //! Orders of messages between the actors, on virtual time.
+
+mod crash;
+mod determinism;
+mod dev_runs;
+mod ending;
+mod giving_up;
+mod harness;
+mod heard;
+mod jobs;
+mod judge_first;
+mod mix;
+mod once;
+mod records;
+mod runs;
+mod scenario;
+mod sentences;
+mod stopping;

@@ -1,1 +1,13 @@
 //! The shells: a real server, the real binary, real kill -9.
+#![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
+
+mod binary;
+mod cli;
+mod folder;
+mod life;
+mod records;
+mod rest;
+mod scripted;
+mod support;
+mod try_out;
+mod verify;

@@ -1,3 +1,20 @@
 //! This machine as the ports: launching and containment, capture, the CPU driver, git workspaces.
 
+pub mod clock;
+pub mod cpu;
+pub mod executor;
+pub mod git;
+pub mod ids;
+pub mod kit;
 pub mod launch;
+pub mod workspaces;
+
+/// Bytes in hexadecimal, as hashes are shown.
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("writing to a String cannot fail");
+        text
+    })
+}

@@ -4,6 +4,19 @@
 //! machine, a disk or a clock comes in by the traits of [`ports`]; `host` (behind the feature of that name) is this
 //! machine as those ports. An embedder opens one door, `Rig`.
 
+mod alarm;
+mod device;
+mod door;
+mod events;
 #[cfg(feature = "host")]
 pub mod host;
+mod judge_queue;
+mod lane;
+pub mod member;
+mod outbox;
+mod pool;
 pub mod ports;
+pub mod rig;
+#[cfg(feature = "testing")]
+pub mod testing;
+pub mod view;

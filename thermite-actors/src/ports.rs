@@ -14,7 +14,7 @@ use thermite_core::ids::{DevRunId, HoldId, JobId, MemberId};
 use thermite_core::job::{JobSpec, PinnedChange, StageKind};
 use thermite_core::log::LogEntry;
 use thermite_core::readiness::Reading;
-use thermite_core::record::VerdictRecord;
+use thermite_core::record::{AttemptAudit, VerdictRecord};
 use thermite_core::refusal::Refusal;
 use thermite_core::run::RunSpec;
 use thermite_core::stage::{StageStep, StepReport};
@@ -24,6 +24,8 @@ use thermite_core::time::{Moment, Span};
 pub trait Clock {
     /// The moment it is.
     fn now(&self) -> Moment;
+    /// The wall clock, for people and for what outlives the rig's clock: milliseconds since 1970. Decides nothing.
+    fn wall_ms(&self) -> u64;
 }
 
 /// Where new names and luck come from.
@@ -107,7 +109,7 @@ pub trait Executor {
 #[derive(Clone, Debug, PartialEq)]
 pub struct StageRef {
     /// The job with all that is pinned.
-    pub job: std::rc::Rc<JobSpec>,
+    pub job: std::sync::Arc<JobSpec>,
     /// Which stage.
     pub stage: StageKind,
     /// Which attempt, from 1.
@@ -177,6 +179,8 @@ pub struct Batch {
     pub entries: Vec<LogEntry>,
     /// Closed verdict records that the entries name by their hash.
     pub records: Vec<VerdictRecord>,
+    /// Raw figures of void attempts: kept to be seen, never merged, never a verdict.
+    pub audits: Vec<AttemptAudit>,
 }
 
 /// The append log that is the rig's truth (rule D7).

@@ -137,6 +137,16 @@ pub struct ContractFault {
 }
 
 impl Contract {
+    /// How long one stage can take at most: builds, checks, a measure of noise, and all blocks with their waits for a
+    /// quiet device. For certificates, which no wait may pass; the usual stage takes a small part of it.
+    pub fn stage_worst(&self) -> Span {
+        let blocks = u64::from(limits::NOISE_BLOCKS.saturating_add(self.blocks_most));
+        let with_thrown = blocks + blocks.div_ceil(4).max(5);
+        let block = 6 * self.measure_max.as_millis() + limits::READY_WAIT_MAX.as_millis();
+        let set_up = 2 * (self.build_max.as_millis() + self.check_max.as_millis());
+        Span::millis(set_up.saturating_add(with_thrown.saturating_mul(block)))
+    }
+
     /// Checks that every limit is possible (rule A12: a limit of 0 is refused when asked for).
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! State is the fold of the log: what a rig knows when it starts (rule D7).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +29,7 @@ pub struct RunHistory {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobHistory {
     /// What is measured.
-    pub spec: JobSpec,
+    pub spec: Arc<JobSpec>,
     /// The idempotency key it was asked with.
     pub key: Option<String>,
     /// The stage it waits for or is in.
@@ -101,7 +102,7 @@ impl RigHistory {
                 self.jobs.insert(
                     spec.job,
                     JobHistory {
-                        spec: *spec,
+                        spec,
                         key,
                         stage: StageKind::Screening,
                         screened: None,

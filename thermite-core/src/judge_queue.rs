@@ -100,6 +100,8 @@ pub struct JudgeQueue {
     stopped: BTreeMap<RunId, GaveUp>,
     keys: BTreeMap<String, JobId>,
     same: BTreeMap<String, JobId>,
+    /// The longest that a stage of any job so far can take: bounds what is ahead without looking at it.
+    longest_stage: Span,
 }
 
 impl JudgeQueue {
@@ -120,6 +122,7 @@ impl JudgeQueue {
             stopped: BTreeMap::new(),
             keys: BTreeMap::new(),
             same: BTreeMap::new(),
+            longest_stage: Span::ZERO,
         }
     }
 
@@ -344,13 +347,11 @@ impl JudgeQueue {
     }
 
     fn running_run(&self) -> Option<RunId> {
-        self.runs
-            .iter()
-            .find(|(_, run)| run.states().any(|state| state == RunState::Running))
-            .map(|(id, _)| *id)
+        self.runs.iter().find(|(_, run)| run.states().any(|state| state == RunState::Running)).map(|(id, _)| *id)
     }
 
     fn remember(&mut self, submit: &Submit) {
+        self.longest_stage = self.longest_stage.max(submit.stage_worst);
         if let Some(key) = &submit.key {
             self.keys.insert(key.clone(), submit.job);
         }

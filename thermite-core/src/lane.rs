@@ -92,7 +92,10 @@ pub enum LaneInput {
     /// The asking is durable.
     AskRecorded,
     /// The hold is durable.
-    HoldRecorded,
+    HoldRecorded {
+        /// The hold.
+        hold: HoldId,
+    },
     /// The end is durable.
     EndRecorded,
     /// The records refused the asking.
@@ -230,15 +233,12 @@ pub enum LaneEffect {
 pub struct Lane {
     lane: LaneId,
     state: LaneState,
-    /// Holds whose records are on their way. A hold that was burnt before its record was durable leaves one behind;
-    /// the records answer in order, so the newest hold is durable once none is left.
-    holds_recording: u32,
 }
 
 impl Lane {
     /// A lane without a development run.
     pub fn new(lane: LaneId) -> Lane {
-        Lane { lane, state: LaneState::Idle, holds_recording: 0 }
+        Lane { lane, state: LaneState::Idle }
     }
 
     /// Its state.
@@ -274,7 +274,7 @@ impl Lane {
                     out.push(LaneEffect::AnswerNotRecorded { dev_run: ask.dev_run });
                 }
             }
-            LaneInput::HoldRecorded => self.hold_recorded(&mut out),
+            LaneInput::HoldRecorded { hold } => self.hold_recorded(hold, &mut out),
             LaneInput::EndRecorded => {
                 if let LaneState::Ending { ask, end } = std::mem::replace(&mut self.state, LaneState::Idle) {
                     out.push(LaneEffect::AnswerEnd { dev_run: ask.dev_run, end });
@@ -373,7 +373,6 @@ impl Lane {
                     self.end(ask, stopped_unstarted(stop), out);
                 } else {
                     self.state = LaneState::Granted { ask, hold, stop: None, gave_up: None };
-                    self.holds_recording += 1;
                     out.push(LaneEffect::Claim { hold });
                     out.push(LaneEffect::RecordHold { dev_run, hold });
                 }
@@ -382,12 +381,10 @@ impl Lane {
         }
     }
 
-    fn hold_recorded(&mut self, out: &mut Vec<LaneEffect>) {
-        self.holds_recording = self.holds_recording.saturating_sub(1);
-        if self.holds_recording > 0 {
-            return;
-        }
-        if let LaneState::Granted { ask, hold, stop, gave_up } = &self.state {
+    fn hold_recorded(&mut self, recorded: HoldId, out: &mut Vec<LaneEffect>) {
+        if let LaneState::Granted { ask, hold, stop, gave_up } = &self.state
+            && *hold == recorded
+        {
             let (ask, hold, stop, gave_up) = (*ask, *hold, stop.clone(), *gave_up);
             self.state = LaneState::Holding { ask, hold, stop: stop.clone(), gave_up };
             match stop {

@@ -5,6 +5,7 @@
 //! are those of `docs/rules.md`.
 
 pub mod block;
+pub mod coin;
 pub mod contract;
 pub mod dev_run;
 pub mod device;
@@ -22,7 +23,9 @@ pub mod readiness;
 pub mod record;
 pub mod refusal;
 pub mod run;
+pub mod runner;
 pub mod stage;
 pub mod texts;
 pub mod time;
+pub mod verdict;
 pub mod wait;

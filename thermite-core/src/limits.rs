@@ -12,6 +12,8 @@ pub const STOP_GRACE: Span = Span::seconds(2);
 pub const DEV_RUN_WAIT_MAX: Span = Span::minutes(10);
 /// How long a stop may take to be proved before the device is out of service (rules A7, A10).
 pub const PROOF_MAX: Span = Span::seconds(10);
+/// How long ending a rig may take, the proofs of its stops included; what is left then is the next start's.
+pub const RIG_END_MAX: Span = Span::seconds(15);
 /// How long a run attached to a caller's stream lives on after the stream drops (rule A10).
 pub const DETACHED_CALLER_MAX: Span = Span::seconds(10);
 /// Pool's backstop for a grant nobody claims or gives back.
@@ -46,6 +48,50 @@ pub const NOISE_BLOCKS: u32 = 40;
 pub const NOISE_MAX_AGE: Span = Span::hours(24);
 /// A run shorter than this cannot be told by a clock around a process: its start alone varies by as much.
 pub const LEAST_TIMED_RUN_NS: u64 = 1_000_000;
+/// The same for a run whose time the kit's own program reports: below it a nanosecond is over 0.1 % of the run.
+pub const LEAST_REPORTED_RUN_NS: u64 = 1_000;
+
+/// The largest chance of a false win at a screening (docs/judging.md); a screening win only starts a confirmation.
+pub const SCREENING_ALPHA: f64 = 0.05;
+/// The largest chance of a false win at a confirmation: what may be claimed of a confirmed comparison.
+pub const CONFIRMATION_ALPHA: f64 = 0.01;
+/// The largest chance that a change as good as the plan is given up early.
+pub const FUTILITY_BETA: f64 = 0.05;
+/// The four bets of the method, as multiples of plan effect over noise scale.
+pub const BET_MULTIPLIERS: [f64; 4] = [0.5, 1.0, 2.0, 4.0];
+/// The smallest bet: smaller ones never decide within the blocks there are.
+pub const BET_LEAST: f64 = 0.05;
+/// The largest bet: tanh is flat beyond it.
+pub const BET_MOST: f64 = 1.5;
+/// How many noise scales away a block's ratio still counts in full: an outlier weighs no more than this.
+pub const RATIO_CLIP: f64 = 2.0;
+/// How much larger than the measured noise the scale is taken: too small a scale costs more than too large a one.
+pub const SCALE_MARGIN: f64 = 1.25;
+/// The smallest scale (ln of a ratio): what nanosecond times of the shortest runs can resolve at all.
+pub const SCALE_LEAST: f64 = 1e-6;
+
+/// Thrown blocks that a stage bears whatever the number of accepted ones (rule D3).
+pub const THROWN_FREE: u32 = 5;
+/// Thrown blocks that a stage bears, in percent of the accepted ones (rule D3).
+pub const THROWN_PERCENT_MAX: u32 = 25;
+/// Throws that fall on one label with less than this chance are taken for steered by the change.
+pub const STEERED_CHANCE: f64 = 0.001;
+/// How far two clocks may part within a block (rule A11): they are read one after the other, and a reader may be put
+/// aside between two reads. Slewing needs no room, since the kernel slews its clocks together; a step or a suspend
+/// this short moves no timed run.
+pub const CLOCK_PART_MAX: Span = Span::millis(100);
+
+/// A device whose noise is over this many plan effects refuses the contract: a confirmation would take about 153 blocks.
+pub const NOISE_REFUSED_PLANS: f64 = 3.0;
+/// A device whose noise is over this many plan effects warns.
+pub const NOISE_WARNED_PLANS: f64 = 2.0;
+/// A job's own scale may be this many times smaller or larger than the measured noise before that is measured again.
+pub const NOISE_OFF_FACTOR: f64 = 2.0;
+/// Accepted blocks below which a job's own scale says nothing about the noise: it still varies by half.
+pub const NOISE_OFF_BLOCKS: u32 = 20;
+/// Evidence against "the same program twice" that quarantines a device: a false alarm in its whole life has a chance
+/// of at most 2 in this.
+pub const HARNESS_ALARM: f64 = 1_000.0;
 
 /// How long a build may take. A contract may set it.
 pub const BUILD_MAX: Span = Span::minutes(10);
@@ -69,7 +115,57 @@ pub const COMMAND_ARGS_MAX: usize = 1_024;
 pub const COMMAND_BYTES_MAX: usize = 128 * 1024;
 /// The largest kit.toml read, in bytes.
 pub const KIT_BYTES_MAX: u64 = 256 * 1024;
+/// How long one git command may take: a first fetch of a large tree from a slow disk.
+pub const GIT_COMMAND_MAX: Span = Span::minutes(2);
+/// The most new or changed content that one lane's uncommitted change may bring, in bytes.
+pub const CHANGE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// The most new or changed files of one lane's uncommitted change.
+pub const CHANGE_FILES_MAX: usize = 20_000;
+/// The most that is hashed of all artefacts of one side, in bytes.
+pub const ARTEFACT_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
+/// How much of a failed command's output its sentence repeats, in bytes.
+pub const FAILURE_TAIL_BYTES: u64 = 2 * 1024;
+/// How long one reading of this machine's CPUs may take before the device counts as not answering.
+pub const CPU_READING_MAX: Span = Span::seconds(10);
 /// The largest REST request body, in bytes.
 pub const REST_BODY_BYTES_MAX: usize = 1024 * 1024;
+/// The longest idempotency key, in bytes (rule A13).
+pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
+/// The longest path or revision in a REST request, in bytes: Linux's PATH_MAX.
+pub const REST_TEXT_BYTES_MAX: usize = 4_096;
+/// Environment variables that one development run may be given.
+pub const COMMAND_ENV_MAX: usize = 256;
+/// How long one REST request may wait for output, an end or an event before it is answered with what there is.
+pub const REST_WAIT_MAX: Span = Span::seconds(30);
+/// What one REST answer carries of a development run's output, in bytes.
+pub const OUTPUT_READ_BYTES_MAX: usize = 256 * 1024;
+/// How often a waiting reader looks for new output.
+pub const OUTPUT_LOOK_EVERY: Span = Span::millis(20);
+/// Jobs that one REST answer lists.
+pub const JOBS_LISTED_MAX: usize = 500;
+/// Events kept for readers that come back, in bytes of their JSON.
+pub const EVENTS_KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Readers of events at once.
+pub const EVENT_READERS_MAX: usize = 256;
+/// How often a silent stream of events shows that it is alive.
+pub const EVENTS_KEEP_ALIVE: Span = Span::seconds(15);
+/// How long an idle connection stays open: longer than a client that polls takes between two asks.
+pub const REST_KEEP_ALIVE: Span = Span::seconds(75);
+/// How long answers under way may take once the rig ends.
+pub const REST_SHUTDOWN_MAX: Span = Span::seconds(5);
+
+/// The largest entry of the log or verdict record kept, in bytes of JSON: what a request's body can become when every
+/// byte is escaped, with room to spare.
+pub const RECORD_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// What goes into one transaction of the log, in entries and records.
+pub const GROUP_COMMIT_ROWS_MAX: usize = 4_096;
+/// How long a taken idempotency key waits for an append to go into the log's file along with.
+pub const KEYS_WAIT_MAX: Span = Span::millis(100);
+/// How long the log waits for another program that keeps its file locked.
+pub const RECORDS_LOCK_WAIT_MAX: Span = Span::seconds(5);
+/// How often the records are tried again while they cannot be written.
+pub const RECORDS_RETRY_EVERY: Span = Span::seconds(1);
+/// Events kept for readers that fall behind; one that missed some is told so.
+pub const EVENTS_KEPT: usize = 4_096;
 /// Jobs that may wait at once; the next is refused.
 pub const JOBS_QUEUED_MAX: usize = 200_000;

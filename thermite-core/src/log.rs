@@ -1,5 +1,7 @@
 //! The append log: the rig's truth. State is its fold (rule D7).
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::dev_run::{DevRunEnd, DevRunSpec};
@@ -33,7 +35,7 @@ pub enum LogEntry {
     /// A job was accepted.
     JobSubmitted {
         /// The job.
-        spec: Box<JobSpec>,
+        spec: Arc<JobSpec>,
         /// The asker's idempotency key (rule A13).
         key: Option<String>,
     },

@@ -426,9 +426,7 @@ impl Pool {
                 Grant::Voided | Grant::Claimed | Grant::Started { .. } => None,
             };
             let start = match (held_for, grant) {
-                (_, Grant::Started { .. }) | (HeldFor::Judge { .. }, _) | (HeldFor::Lane { left: true, .. }, _) => {
-                    None
-                }
+                (_, Grant::Started { .. }) | (HeldFor::Judge { .. }, _) | (HeldFor::Lane { left: true, .. }, _) => None,
                 (HeldFor::Lane { waiter, .. }, _) => Some((waiter.latest, "granted run started")),
             };
             claim.into_iter().chain(start).min()

@@ -1,8 +1,25 @@
 //! Whether a device is quiet enough to time on (rules C2, D1), and what a driver's reading says (rule D2).
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
-use crate::time::Moment;
+use crate::limits;
+use crate::time::{Moment, Span};
+
+/// The names of the signals that rules speak of; a driver may have others.
+pub mod names {
+    /// The one-minute load average, the judge's own share taken off (rule C2).
+    pub const LOAD1: &str = "load1";
+    /// What was taken off it (rule C2).
+    pub const LOAD1_OWN: &str = "load1_own";
+    /// How many cores other programs kept busy during the direct sample (rule C2).
+    pub const DIRECT_SAMPLE: &str = "direct_sample";
+    /// Other programs that compute on the device (rule D1).
+    pub const OTHER_PROGRAMS: &str = "other_programs";
+    /// The device's bits for being slowed by power, heat or hardware (rule D1).
+    pub const SLOWED: &str = "slowed";
+}
 
 /// What one signal says. `Unknown` is never read as zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -68,4 +85,123 @@ pub struct Reading {
     pub throttle: Vec<ThrottleCounter>,
     /// The clocks.
     pub clocks: Clocks,
+}
+
+impl Reading {
+    /// What keeps the device from being ready, with figures; none where it is ready: every required signal is ok.
+    /// Unknown is not ready.
+    pub fn not_ready(&self) -> Option<String> {
+        let lacking: Vec<String> = self
+            .signals
+            .iter()
+            .filter(|signal| signal.required && signal.state != SignalState::Ok)
+            .map(Signal::to_string)
+            .collect();
+        if lacking.is_empty() { None } else { Some(lacking.join(", ")) }
+    }
+
+    /// Whether a required signal of one of these names is over its limit.
+    pub(crate) fn is_busy(&self, names: &[&str]) -> bool {
+        self.signals
+            .iter()
+            .any(|signal| signal.required && signal.state == SignalState::Busy && names.contains(&signal.name.as_str()))
+    }
+}
+
+impl fmt::Display for Signal {
+    /// Writes the signal as a person says it: `load1 2.31 of at most 1.50 cores`, `gpu_use is unknown`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = |f: &mut fmt::Formatter<'_>| {
+            if self.unit.is_empty() { Ok(()) } else { write!(f, " {}", self.unit) }
+        };
+        match (self.state, self.value, self.limit) {
+            (SignalState::Unknown, _, _) => write!(f, "{} is unknown", self.name),
+            (_, Some(value), Some(limit)) => {
+                write!(f, "{} {value:.2} of at most {limit:.2}", self.name)?;
+                unit(f)
+            }
+            (_, Some(value), None) => {
+                write!(f, "{} {value:.2}", self.name)?;
+                unit(f)
+            }
+            (SignalState::Ok, None, _) => write!(f, "{} is ok", self.name),
+            (SignalState::Busy, None, _) => write!(f, "{} is busy", self.name),
+        }
+    }
+}
+
+/// The one-minute load average with the judge's own share taken off, against 75 % of the cores (rule C2).
+///
+/// `load` is the kernel's figure, none where it cannot be read; `own` is [`OwnShare::value`] of that moment.
+pub fn load1(load: Option<f64>, own: f64, cores: u32) -> Signal {
+    // Only a finite figure may be cut off at zero: `max` would make one out of a load that is no number.
+    let value = load.filter(|load| load.is_finite()).map(|load| (load - own).max(0.0));
+    at_most(names::LOAD1, value, limits::LOAD_SHARE_MAX * f64::from(cores))
+}
+
+/// What [`load1`] took off, recorded beside it so that the kernel's own figure can be told.
+pub fn load1_own(own: f64) -> Signal {
+    Signal {
+        name: names::LOAD1_OWN.to_owned(),
+        value: Some(own),
+        limit: None,
+        unit: "cores".to_owned(),
+        state: SignalState::Ok,
+        required: false,
+    }
+}
+
+/// How many cores other programs kept busy during the direct sample, against 25 % of the cores (rule C2).
+///
+/// `others` is their CPU time over the sample's length, none where it cannot be told.
+pub fn direct_sample(others: Option<f64>, cores: u32) -> Signal {
+    at_most(names::DIRECT_SAMPLE, others, limits::DIRECT_SAMPLE_SHARE_MAX * f64::from(cores))
+}
+
+/// A required signal in cores that must not be over `limit`; a figure that is not finite is unknown.
+fn at_most(name: &str, value: Option<f64>, limit: f64) -> Signal {
+    let value = value.filter(|value| value.is_finite());
+    let state = match value {
+        None => SignalState::Unknown,
+        Some(value) if value <= limit => SignalState::Ok,
+        Some(_) => SignalState::Busy,
+    };
+    Signal { name: name.to_owned(), value, limit: Some(limit), unit: "cores".to_owned(), state, required: true }
+}
+
+/// What the judge's own process groups add to the one-minute load average (rule C2).
+///
+/// The kernel lets the average follow the number of running tasks with a decay of 60 s (`kernel/sched/loadavg.c`, one
+/// step every 5 s). The same decay over the judge's measured CPU time gives its share. CPU time counts a task only
+/// while it runs, not while it waits for a core, so the share errs to the low side, and the load left to the high.
+/// Between two steps of the kernel it may run up to 8 % of the judge's own use ahead; the direct sample covers that.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct OwnShare {
+    cores: f64,
+    at: Moment,
+}
+
+impl OwnShare {
+    /// Takes `cpu` time that the judge's process groups used, over all cores, in the `span` that ended at `at`.
+    ///
+    /// Spans may overlap and come in any order; a span of no length adds nothing.
+    pub fn add(&mut self, at: Moment, cpu: Span, span: Span) {
+        if span == Span::ZERO {
+            return;
+        }
+        let rate = cpu.as_secs_f64() / span.as_secs_f64();
+        let share = OwnShare { cores: rate * (1.0 - decay(span)), at };
+        let latest = self.at.max(at);
+        *self = OwnShare { cores: self.value(latest) + share.value(latest), at: latest };
+    }
+
+    /// The share at `now`, in cores.
+    pub fn value(&self, now: Moment) -> f64 {
+        self.cores * decay(now.since(self.at))
+    }
+}
+
+/// What is left of a contribution to the load average after `span`.
+fn decay(span: Span) -> f64 {
+    libm::exp(-span.as_secs_f64() / limits::LOAD_DECAY.as_secs_f64())
 }

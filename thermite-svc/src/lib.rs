@@ -1,1 +1,11 @@
-//! Shells.
+//! Thermite's shells: records on disk, the data folder, settings, REST. Doors only: no rule lives here.
+//!
+//! The command line is the binary's own (`main.rs`, `cli`).
+
+pub mod device_lock;
+pub mod folder;
+pub mod records;
+pub mod serve;
+pub mod server;
+pub mod settings;
+pub mod tokens;

@@ -169,7 +169,7 @@ impl Known {
             log.push(LogEntry::RunChanged { run: RUN, state: self.run });
         }
         for (job, known) in &self.jobs {
-            log.push(LogEntry::JobSubmitted { spec: Box::new(job_spec(*job, known.arrival)), key: None });
+            log.push(LogEntry::JobSubmitted { spec: std::sync::Arc::new(job_spec(*job, known.arrival)), key: None });
             let hold = HoldId { member: DEVICE, number: known.hold };
             if known.attempt > 0 {
                 let stage = StageKind::Screening;

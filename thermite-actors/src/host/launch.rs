@@ -1,16 +1,54 @@
 //! Starts one command in containment, times it, and proves its end.
 //!
 //! A small launcher process per run (this same binary, re-executed; see [`entry`]) makes the namespaces and the
-//! cgroup, writes the run file before exec, watches lifelines, and reports over a control socket.
+//! cgroup, writes the run file before exec, watches lifelines, keeps the output, and reports over a control socket:
+//! ```text
+//! rig ──lifeline──> launcher ──lifeline──> init (pid 1 of the run's own namespaces) ──> leader (the command)
+//! ```
+//! The rig stops a run by its own descriptors (the init's pidfd, the cgroup), never by way of the launcher, so a
+//! launcher that is gone hinders nothing. What is deliberately absent: an unisolated run. Where namespaces cannot be
+//! had, [`Launcher::launch`] refuses.
+
+mod capture;
+mod cgroup;
+mod fault;
+mod handover;
+mod init;
+mod leader;
+mod order;
+mod probe;
+mod process;
+mod run;
+mod run_file;
+mod sweep;
+mod sys;
+mod toolchain;
+mod wire;
+mod world;
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
 use thermite_core::dev_run::Exit;
 
-use crate::ports::StopProof;
+pub use capture::CaptureDir;
+pub use fault::LaunchFault;
+pub use handover::{HandOverFault, hand_over};
+pub use probe::{Containment, Layer, Missing};
+pub use process::entry;
+pub use run::{Launcher, LauncherSettings, Run};
+pub use sweep::{Swept, sweep};
+pub use toolchain::{Toolchains, toolchain_mounts};
+
+/// Where a run's HOME is: a private, empty, writable place that ends with it.
+pub const HOME_AT: &str = "/run/home";
+/// A place under which a workspace or a granted tree can be put that has no path of its own inside a run.
+pub const MOUNTS_AT: &str = "/run/thermite";
+/// How many bytes of what a run writes on descriptor 3 are kept; the rest is read and dropped.
+pub const REPORT_BYTES_MAX: usize = 64 * 1024;
 
 /// Who a contained command runs as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Identity {
     /// A uid and gid of its own: the rig is root.
     Dedicated {
@@ -24,9 +62,13 @@ pub enum Identity {
 }
 
 /// One command to start.
-#[derive(Clone, Debug)]
+///
+/// All paths are absolute. A tree is given by the path under which the rig sees it; where the command sees it, the
+/// place must exist on the machine or lie under `/run`, `/tmp`, `/var/tmp` or a hidden tree.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LaunchSpec {
-    /// Unique among all launches of this machine and all time; names the run file and the cgroup.
+    /// Unique among all launches of this machine and all time; names the run file and the cgroup. Letters, digits,
+    /// `-` and `_`.
     pub name: String,
     /// Program and arguments.
     pub argv: Vec<String>,
@@ -44,7 +86,7 @@ pub struct LaunchSpec {
     pub nodes: Vec<PathBuf>,
     /// Who it runs as.
     pub identity: Identity,
-    /// Where its output goes.
+    /// Where its output goes; nowhere without it.
     pub capture: Option<PathBuf>,
     /// Whether it gets descriptor 3 to report times on.
     pub reports_times: bool,
@@ -55,25 +97,13 @@ pub struct LaunchSpec {
 /// How a contained command's first process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// How.
+    /// How. A run that was ended from outside counts as ended by SIGKILL.
     pub exit: Exit,
-    /// From exec to exit on the monotonic clock, in nanoseconds.
+    /// From just before exec to the reaping of the first process, on the monotonic clock, in nanoseconds.
     pub wall_ns: u64,
-    /// CPU time of the whole tree, in nanoseconds: a diagnostic, and the judge's own share of the load (rule C2).
+    /// CPU time of the whole tree until then, in nanoseconds: a diagnostic, and the judge's own share of the load
+    /// (rule C2). From the cgroup where there is one, else of what was reaped. 0 where the end was not seen.
     pub cpu_ns: u64,
-    /// What it wrote on descriptor 3.
+    /// What it wrote on descriptor 3, at most [`REPORT_BYTES_MAX`].
     pub reported: Vec<u8>,
 }
-
-/// A launch that did not come to exec.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{step}: {why}")]
-pub struct LaunchFault {
-    /// The call that failed.
-    pub step: String,
-    /// The error, in words.
-    pub why: String,
-}
-
-#[expect(dead_code, reason = "FIXME: placeholder for the proof type's use until the launcher is written")]
-type Proof = StopProof;

@@ -3,7 +3,7 @@
 use crate::ids::{Arrival, HoldId, JobId, RunId};
 use crate::job::StageKind;
 use crate::time::{Moment, Span};
-use crate::wait::WaitReason;
+use crate::wait::{WaitReason, after_turns};
 
 use super::{Job, JobState, JudgeQueue};
 
@@ -71,22 +71,23 @@ impl JudgeQueue {
         let mut live = Vec::new();
         for id in self.busy.iter().copied().chain(waiting.into_iter().map(|(_, _, id)| id)).take(most) {
             let Some(job) = self.jobs.get(&id) else { continue };
-            let standing = self.standing(job, ahead, ahead_worst);
-            if let Standing::Waiting { .. } = standing {
+            let seen = self.seen(id, job, ahead, ahead_worst);
+            if let Standing::Waiting { .. } = seen.standing {
                 ahead = ahead.saturating_add(1);
             }
             ahead_worst = ahead_worst + Span::millis(job.stage_worst.as_millis().saturating_mul(STAGES_MOST));
-            live.push(LiveJob {
-                job: id,
-                run: job.run,
-                arrival: job.arrival,
-                stage: job.stage,
-                attempt: job.attempt,
-                failures: job.failures,
-                standing,
-            });
+            live.push(seen);
         }
         live
+    }
+
+    /// One live job. The bound of what is ahead takes every job for as long as the longest.
+    pub fn live_job(&self, id: JobId) -> Option<LiveJob> {
+        let job = self.jobs.get(&id)?;
+        let ahead = self.ahead(id);
+        let each = Span::millis(self.longest_stage.as_millis().saturating_mul(STAGES_MOST));
+        let ahead_worst = after_turns(Moment::START, ahead, each);
+        Some(self.seen(id, job, ahead, ahead_worst.since(Moment::START)))
     }
 
     /// How many jobs are not over.
@@ -110,6 +111,18 @@ impl JudgeQueue {
             .sum();
         let busy = self.busy.iter().filter(|other| **other != id).count();
         u32::try_from(earlier + busy).unwrap_or(u32::MAX)
+    }
+
+    fn seen(&self, id: JobId, job: &Job, ahead: u32, ahead_worst: Span) -> LiveJob {
+        LiveJob {
+            job: id,
+            run: job.run,
+            arrival: job.arrival,
+            stage: job.stage,
+            attempt: job.attempt,
+            failures: job.failures,
+            standing: self.standing(job, ahead, ahead_worst),
+        }
     }
 
     fn standing(&self, job: &Job, ahead: u32, ahead_worst: Span) -> Standing {

@@ -268,7 +268,7 @@ impl Rig {
                     continue;
                 }
                 LaneEffect::RecordHold { dev_run, hold } => {
-                    let ack = Letter::ToLane(LaneInput::HoldRecorded);
+                    let ack = Letter::ToLane(LaneInput::HoldRecorded { hold });
                     let facts = vec![Fact::Held { dev_run, number: hold.number }];
                     self.append(setup, Append { facts, to: from, ack, nack: None });
                     continue;

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# The gate, here and in CI: formatting, lints, documentation, all tests, the embedders' example.
+# usage: tests/run.sh [quick|long]
+#   quick  formatting, lints and the tests of the core only
+#   long   also the heavy searches (minutes to hours; see tests/long.sh)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf '\n== %s\n' "$*"; }
+missing=()
+need() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
+
+say "what the tests need"
+need git git
+need cc gcc
+need make make
+need ps procps
+need unshare util-linux
+need setpriv util-linux
+if [ ${#missing[@]} -gt 0 ]; then
+    if [ "$(id -u)" = 0 ]; then as_root=(); elif command -v sudo >/dev/null 2>&1; then as_root=(sudo); else as_root=(false); fi
+    echo "installing: ${missing[*]}"
+    if ! { "${as_root[@]}" apt-get update -qq && "${as_root[@]}" apt-get install -y -qq "${missing[@]}"; }; then
+        echo "tests/run.sh: cannot install ${missing[*]}; install them yourself (as root: apt-get install ${missing[*]})" >&2
+        exit 1
+    fi
+fi
+if ! command -v cargo >/dev/null 2>&1; then
+    echo "tests/run.sh: cargo is not on PATH; install the Rust toolchain (https://rustup.rs), then run this again" >&2
+    exit 1
+fi
+cargo --version
+git --version
+echo "root: $([ "$(id -u)" = 0 ] && echo yes || echo 'no; tests that need root say so and are skipped')"
+
+say "formatting"
+cargo fmt --all --check
+
+say "lints"
+cargo clippy --workspace --all-targets --all-features --quiet -- -D warnings
+
+if [ "${1:-}" = quick ]; then
+    say "tests of the core"
+    cargo test -p thermite-core -p thermite-tests-rules
+    exit 0
+fi
+
+say "the binary that the tests start"
+cargo build -p thermite-svc
+
+say "tests"
+cargo test --workspace --all-features
+
+say "the embedders' example"
+cargo run --quiet -p thermite-actors --features testing --example own_ports
+
+say "documentation"
+RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --quiet
+
+say "what comes into the build"
+if command -v cargo-deny >/dev/null 2>&1; then
+    cargo deny --all-features check bans licenses sources
+else
+    echo "skipped: cargo-deny is not installed (cargo install cargo-deny --locked); deny.toml says what it would check"
+fi
+
+if [ "${1:-}" = long ]; then
+    exec bash tests/long.sh
+fi
+say "all passed"

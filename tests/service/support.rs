@@ -1,0 +1,100 @@
+//! What the service tests share: folders, children that are killed, seeds that are printed.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Numbers that look like luck and are the same for the same seed (splitmix64).
+pub(crate) struct Luck(u64);
+
+impl Luck {
+    /// Luck from the environment's `THERMITE_TEST_SEED`, or from the test's own number; printed, so that a failure
+    /// can be had again.
+    pub(crate) fn seeded(own: u64) -> Luck {
+        let seed = std::env::var("THERMITE_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(own);
+        println!("THERMITE_TEST_SEED={seed}");
+        Luck(seed)
+    }
+
+    /// A number in `0..below`.
+    pub(crate) fn below(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % below
+    }
+}
+
+/// Waits for a future on this thread.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// This test again, in a process of its own that may be killed.
+pub(crate) struct Again {
+    child: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Again {
+    /// Starts the test `name` in a child that finds `value` in the environment as `variable`.
+    pub(crate) fn start(name: &str, variable: &str, value: &std::ffi::OsStr) -> Again {
+        Again::spawn(Command::new(std::env::current_exe().unwrap()), name, variable, value)
+    }
+
+    fn spawn(mut command: Command, name: &str, variable: &str, value: &std::ffi::OsStr) -> Again {
+        let mut child = command
+            .args(["--exact", name, "--nocapture", "--test-threads=1"])
+            .env(variable, value)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Again { child, lines }
+    }
+
+    /// Starts it like [`Again::start`], with SIGXFSZ ignored: a write over the limit on file sizes then fails as one on a
+    /// full disk does.
+    pub(crate) fn start_ignoring_file_size_signal(name: &str, variable: &str, value: &std::ffi::OsStr) -> Again {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"]).arg(std::env::current_exe().unwrap());
+        Again::spawn(shell, name, variable, value)
+    }
+
+    /// What follows `mark` in the next line that has it; `None` once the child has closed its output. The test runner
+    /// puts words of its own before a test's first line.
+    pub(crate) fn next(&mut self, mark: &str) -> Option<String> {
+        loop {
+            let line = self.lines.next()?.unwrap();
+            if let Some((_, rest)) = line.split_once(mark) {
+                return Some(rest.to_owned());
+            }
+        }
+    }
+
+    /// Kills it as `kill -9` does, and waits for it.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        // Its pid is its own until it is waited for.
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end; its exit code, where no signal ended it.
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Again {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

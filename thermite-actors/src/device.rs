@@ -1,0 +1,215 @@
+//! The device's mailbox: one local device with its driver and executor. The rules are `thermite_core::device`'s.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use actix::prelude::*;
+use tracing::{debug, info};
+
+use thermite_core::dev_run::DevRunSpec;
+use thermite_core::device::{Device, DeviceEffect, DeviceInput, MemberEvent};
+use thermite_core::ids::{HoldId, Holder, MemberId};
+use thermite_core::pool::PoolInput;
+use thermite_core::stage::{StageStep, StepReport};
+
+use crate::alarm::Alarm;
+use crate::events::Events;
+use crate::judge_queue::{JudgeQueueActor, StageOpened};
+use crate::member::{LookAtMember, MemberLook, RunStep, StartDevRun, ToMember};
+use crate::pool::{PoolActor, ToPool};
+use crate::ports::{Clock, Executor, MemberPorts, StageRef, StopProof, TargetDriver};
+use crate::view::RigHappening;
+
+/// One local device.
+pub(crate) struct DeviceActor {
+    device: Device,
+    driver: Rc<dyn TargetDriver>,
+    executor: Rc<dyn Executor>,
+    clock: Rc<dyn Clock>,
+    events: Rc<Events>,
+    pool: Addr<PoolActor>,
+    judge: Addr<JudgeQueueActor>,
+    /// Development runs to start, by hold number; taken out when they are started or burnt.
+    specs: BTreeMap<u64, Arc<DevRunSpec>>,
+    /// What the machine wanted at its birth.
+    first: Vec<DeviceEffect>,
+    alarm: Alarm,
+}
+
+impl DeviceActor {
+    pub(crate) fn new(
+        ports: MemberPorts,
+        last: u64,
+        clock: Rc<dyn Clock>,
+        events: Rc<Events>,
+        pool: Addr<PoolActor>,
+        judge: Addr<JudgeQueueActor>,
+    ) -> DeviceActor {
+        let (device, first) = Device::new(clock.now(), ports.member, last);
+        DeviceActor {
+            device,
+            driver: ports.driver,
+            executor: ports.executor,
+            clock,
+            events,
+            pool,
+            judge,
+            specs: BTreeMap::new(),
+            first,
+            alarm: Alarm::default(),
+        }
+    }
+
+    fn take(&mut self, input: DeviceInput, ctx: &mut Context<Self>) {
+        let now = self.clock.now();
+        debug!(device = %self.member(), ?input, "device takes");
+        let mut effects = self.device.advance(now); // Deadlines first: a late timer must not change an outcome.
+        effects.extend(self.device.handle(now, input));
+        self.carry_out(effects, ctx);
+    }
+
+    fn ring(&mut self, ctx: &mut Context<Self>) {
+        self.alarm.rung();
+        let effects = self.device.advance(self.clock.now());
+        self.carry_out(effects, ctx);
+    }
+
+    fn carry_out(&mut self, effects: Vec<DeviceEffect>, ctx: &mut Context<Self>) {
+        for effect in effects {
+            match effect {
+                DeviceEffect::Sweep => {
+                    let sweep = self.executor.sweep().into_actor(self);
+                    ctx.spawn(sweep.map(|proof, device, ctx| {
+                        device.take(
+                            match proof {
+                                StopProof::Empty => DeviceInput::Swept,
+                                StopProof::NotProved { why } => DeviceInput::SweepFailed { why },
+                            },
+                            ctx,
+                        );
+                    }));
+                }
+                DeviceEffect::StartDevRun { number } => self.launch(number, ctx),
+                DeviceEffect::StageOpen { number } => self.judge.do_send(StageOpened { hold: self.hold(number) }),
+                DeviceEffect::StopProcesses { number, gently } => {
+                    let stop = self.executor.stop(self.hold(number), gently).into_actor(self);
+                    ctx.spawn(stop.map(move |proof, device, ctx| {
+                        device.take(
+                            match proof {
+                                StopProof::Empty => DeviceInput::Emptied { number },
+                                StopProof::NotProved { why } => DeviceInput::NotProved { number, why },
+                            },
+                            ctx,
+                        );
+                    }));
+                }
+                DeviceEffect::Tell(event) => {
+                    if let MemberEvent::Freed { number, .. } = &event {
+                        self.specs.remove(number);
+                    }
+                    if let MemberEvent::Gone { why } = &event {
+                        info!(device = %self.member(), %why, "device is out of service");
+                    }
+                    self.pool.do_send(ToPool(PoolInput::Member { member: self.member(), event }));
+                }
+            }
+        }
+        self.events.tell(RigHappening::Device { member: self.member(), state: self.device.view() });
+        let deadline = self.device.next_deadline().map(|next| next.0);
+        self.alarm.set(ctx, self.clock.now(), deadline, Self::ring);
+    }
+
+    fn launch(&mut self, number: u64, ctx: &mut Context<Self>) {
+        let Some(spec) = self.specs.remove(&number) else {
+            let why = "nothing was given to start".to_owned();
+            self.take(DeviceInput::StartFailed { number, why }, ctx);
+            return;
+        };
+        let hold = self.hold(number);
+        let launch = self.executor.start(hold, spec.as_ref().clone()).into_actor(self);
+        ctx.spawn(launch.map(move |launched, device, ctx| match launched {
+            Ok(launched) => {
+                debug!(%hold, pid = launched.pid, containment = launched.containment, "development run started");
+                device.take(DeviceInput::Started { number }, ctx);
+                let exited = device.executor.exited(hold).into_actor(device);
+                ctx.spawn(exited.map(move |exit, device, ctx| device.take(DeviceInput::Exited { number, exit }, ctx)));
+            }
+            Err(why) => device.take(DeviceInput::StartFailed { number, why }, ctx),
+        }));
+    }
+
+    fn member(&self) -> MemberId {
+        self.device.member()
+    }
+
+    fn hold(&self, number: u64) -> HoldId {
+        HoldId { member: self.member(), number }
+    }
+}
+
+impl Actor for DeviceActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let first = std::mem::take(&mut self.first);
+        self.carry_out(first, ctx);
+    }
+}
+
+impl Handler<ToMember> for DeviceActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: ToMember, ctx: &mut Self::Context) {
+        self.take(msg.0, ctx);
+    }
+}
+
+impl Handler<StartDevRun> for DeviceActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: StartDevRun, ctx: &mut Self::Context) {
+        let number = msg.hold.number;
+        let by = Holder::Lane(msg.spec.lane);
+        self.specs.insert(number, msg.spec);
+        self.take(DeviceInput::Start { number, by, limit: msg.limit }, ctx);
+    }
+}
+
+impl Handler<RunStep> for DeviceActor {
+    type Result = ResponseFuture<StepReport>;
+
+    fn handle(&mut self, msg: RunStep, _: &mut Self::Context) -> Self::Result {
+        // A block cannot be asked for without a live hold (rule A1).
+        if !self.device.judge_may(msg.hold) {
+            let why = format!("{} is over", msg.hold);
+            return Box::pin(std::future::ready(StepReport::NotCarriedOut { why }));
+        }
+        match msg.step {
+            StageStep::Look => {
+                let read = self.driver.read();
+                Box::pin(async move {
+                    match read.await {
+                        Ok(reading) => StepReport::Looked { reading },
+                        Err(fault) => StepReport::NotCarriedOut { why: fault.to_string() },
+                    }
+                })
+            }
+            step @ (StageStep::Prepare
+            | StageStep::Build { .. }
+            | StageStep::Check { .. }
+            | StageStep::Block { .. }) => {
+                let stage = StageRef { job: msg.job, stage: msg.stage, attempt: msg.attempt };
+                self.executor.step(msg.hold, stage, step)
+            }
+        }
+    }
+}
+
+impl Handler<LookAtMember> for DeviceActor {
+    type Result = MemberLook;
+
+    fn handle(&mut self, _: LookAtMember, _: &mut Self::Context) -> MemberLook {
+        MemberLook { facts: self.driver.facts(), state: self.device.view(), refused: self.device.refused() }
+    }
+}

@@ -1,0 +1,487 @@
+//! Behind the rig's door: what is asked is checked, given its place in the order of all askings, and sent to the actor
+//! whose matter it is.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use actix::prelude::*;
+use futures_util::FutureExt;
+use futures_util::future::{LocalBoxFuture, Shared};
+use tokio::sync::broadcast;
+
+use thermite_core::contract::Target;
+use thermite_core::dev_run::{DevRunEnd, DevRunSpec};
+use thermite_core::fold::RigHistory;
+use thermite_core::hold::StopCause;
+use thermite_core::ids::{Arrival, DevRunId, JobId, LaneId, MemberId, RunId};
+use thermite_core::job::JobSpec;
+use thermite_core::lane::LaneInput;
+use thermite_core::limits;
+use thermite_core::log::LogEntry;
+use thermite_core::pool::{Discipline, Pool, PoolInput};
+use thermite_core::refusal::{InfrastructureFailure, Refusal};
+use thermite_core::run::{RunSpec, RunState};
+
+use crate::alarm::Alarm;
+use crate::device::DeviceActor;
+use crate::events::Events;
+use crate::judge_queue::{ChangeRun, JudgeBirth, JudgeQueueActor, RunFacts, StartRun, SubmitPinned, TakesWork};
+use crate::lane::{AskLane, AwaitEnd, LaneActor, LookAtLane, ToLane};
+use crate::member::MemberDoors;
+use crate::outbox::{Append, Outbox};
+use crate::pool::{PoolActor, ToPool};
+use crate::ports::{Batch, Clock, DeviceFacts, Ids, RunRequest, Workspaces};
+use crate::rig::{AskDevRun, No, Queued, RigSetup, SubmitJob, Submitted};
+use crate::view::{DevRunRow, JobRow, RigEvent, RigView};
+
+mod herald;
+mod look;
+
+/// Asks for a run.
+#[derive(Message)]
+#[rtype(result = "Result<RunId, No>")]
+pub(crate) struct AskRun {
+    pub(crate) request: RunRequest,
+    pub(crate) key: Option<String>,
+}
+
+/// Asks for a run's state to be changed.
+#[derive(Message)]
+#[rtype(result = "Result<RunState, No>")]
+pub(crate) struct AskRunState {
+    pub(crate) run: RunId,
+    pub(crate) state: RunState,
+}
+
+/// Asks for a development run.
+#[derive(Message)]
+#[rtype(result = "Result<Queued, No>")]
+pub(crate) struct AskForDevRun(pub(crate) AskDevRun);
+
+/// Says whether a caller's stream is there.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct CallerPresent {
+    pub(crate) dev_run: DevRunId,
+    pub(crate) present: bool,
+}
+
+/// Waits for a development run's end, cancelling it first where asked.
+#[derive(Message)]
+#[rtype(result = "Result<DevRunEnd, No>")]
+pub(crate) struct AskEnd {
+    pub(crate) dev_run: DevRunId,
+    pub(crate) cancel: bool,
+}
+
+/// Submits a job.
+#[derive(Message)]
+#[rtype(result = "Result<Submitted, No>")]
+pub(crate) struct AskJob(pub(crate) SubmitJob);
+
+/// Looks at the whole rig.
+#[derive(Message)]
+#[rtype(result = "RigView")]
+pub(crate) struct Look;
+
+/// Looks at one development run.
+#[derive(Message)]
+#[rtype(result = "Result<DevRunRow, No>")]
+pub(crate) struct LookAtDevRun(pub(crate) DevRunId);
+
+/// Looks at one job.
+#[derive(Message)]
+#[rtype(result = "Result<JobRow, No>")]
+pub(crate) struct LookAtJob(pub(crate) JobId);
+
+/// Looks at a run's jobs.
+#[derive(Message)]
+#[rtype(result = "Vec<JobRow>")]
+pub(crate) struct LookAtJobs {
+    pub(crate) run: RunId,
+    pub(crate) after: Option<JobId>,
+    pub(crate) most: usize,
+}
+
+/// Ends the rig.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct End;
+
+/// The actors of a rig, and the ports that only the door uses.
+#[derive(Clone)]
+struct Actors {
+    pool: Addr<PoolActor>,
+    judge: Addr<JudgeQueueActor>,
+    outbox: Addr<Outbox>,
+    lanes: BTreeMap<LaneId, Addr<LaneActor>>,
+    members: BTreeMap<MemberId, MemberDoors>,
+    workspaces: Rc<dyn Workspaces>,
+    clock: Rc<dyn Clock>,
+    ids: Rc<dyn Ids>,
+}
+
+type Answer<T> = Shared<LocalBoxFuture<'static, Result<T, No>>>;
+
+/// The door of a rig.
+pub(crate) struct Door {
+    actors: Actors,
+    target: Target,
+    last_arrival: u64,
+    /// Asking twice with the same key is asking once (rule A13): the first answer is everyone's.
+    run_keys: BTreeMap<String, Answer<RunId>>,
+    dev_run_keys: BTreeMap<String, Answer<Queued>>,
+    closing: bool,
+}
+
+/// Brings a rig's actors to life.
+pub(crate) async fn open(
+    setup: RigSetup,
+) -> Result<(Addr<Door>, broadcast::Sender<Arc<RigEvent>>), InfrastructureFailure> {
+    let RigSetup { members, workspaces, records, clock, ids, settings } = setup;
+    let failed = |fault: crate::ports::RecordsFault| InfrastructureFailure::Records { why: fault.0 };
+    let history = RigHistory::of(records.load().await.map_err(failed)?);
+    let target = members.first().map_or(Target::Cpu, |member| member.driver.facts().target);
+    let events = Events::new(clock.clone());
+
+    // Addresses come first, so that every actor is born with its neighbours.
+    let pool_ctx = Context::<PoolActor>::new();
+    let judge_ctx = Context::<JudgeQueueActor>::new();
+    let (pool, judge) = (pool_ctx.address(), judge_ctx.address());
+    let outbox = Outbox::new(records, history.clone(), events.clone(), pool.clone()).start();
+    append(&outbox, start_entries(&history)).await?;
+
+    let disciplines: Vec<(MemberId, Discipline)> =
+        members.iter().map(|ports| (ports.member, Discipline::JudgeFirst)).collect();
+    let mut doors = BTreeMap::new();
+    let mut judged = BTreeMap::new();
+    for ports in members {
+        let (member, facts): (MemberId, DeviceFacts) = (ports.member, ports.driver.facts());
+        let last = history.last_holds.get(&member).copied().unwrap_or(0);
+        let device = DeviceActor::new(ports, last, clock.clone(), events.clone(), pool.clone(), judge.clone()).start();
+        doors.insert(member, MemberDoors::of(&device));
+        judged.insert(member, (MemberDoors::of(&device), facts));
+    }
+    let lanes: BTreeMap<LaneId, Addr<LaneActor>> = (1..=settings.lanes_most)
+        .filter_map(|number| LaneId::new(number).ok())
+        .map(|lane| {
+            let actor = LaneActor::new(lane, clock.clone(), pool.clone(), outbox.clone(), doors.clone());
+            (lane, actor.start())
+        })
+        .collect();
+    pool_ctx.run(PoolActor {
+        pool: Pool::new(disciplines, settings.dev_run_wait),
+        clock: clock.clone(),
+        events: events.clone(),
+        members: doors.clone(),
+        lanes: lanes.clone(),
+        judge: judge.clone(),
+        alarm: Alarm::default(),
+    });
+    judge_ctx.run(JudgeQueueActor::new(
+        &history,
+        JudgeBirth {
+            members: judged,
+            clock: clock.clone(),
+            ids: ids.clone(),
+            events: events.clone(),
+            workspaces: workspaces.clone(),
+            pool: pool.clone(),
+            outbox: outbox.clone(),
+        },
+    ));
+    let actors = Actors { pool, judge, outbox, lanes, members: doors, workspaces, clock, ids };
+    actix::spawn(herald::tell(actors.clone(), events.clone(), events.sender().subscribe()));
+    let door = Door {
+        actors,
+        target,
+        last_arrival: history.last_arrival,
+        run_keys: known(history.runs.iter().map(|(id, run)| (&run.key, *id))),
+        dev_run_keys: known(history.dev_runs.iter().map(|(id, known)| (&known.key, Queued { dev_run: *id, ahead: 0 }))),
+        closing: false,
+    };
+    Ok((door.start(), events.sender()))
+}
+
+/// The log's first words of a rig's life: development runs under way when it died are over, and their lanes are told.
+fn start_entries(history: &RigHistory) -> Vec<LogEntry> {
+    let cut_off = history.dev_runs.iter().filter(|(_, known)| known.end.is_none());
+    let ended = cut_off.map(|(id, _)| LogEntry::DevRunEnded { dev_run: *id, end: DevRunEnd::RigEnded });
+    std::iter::once(LogEntry::RigStarted).chain(ended).collect()
+}
+
+async fn append(outbox: &Addr<Outbox>, entries: Vec<LogEntry>) -> Result<(), InfrastructureFailure> {
+    let batch = Batch { entries, ..Batch::default() };
+    match outbox.send(Append { batch, patient: false }).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(fault)) => Err(InfrastructureFailure::Records { why: fault.0 }),
+        Err(_) => Err(InfrastructureFailure::RigEnding),
+    }
+}
+
+fn known<'a, T: Clone + 'static>(
+    askings: impl Iterator<Item = (&'a Option<String>, T)>,
+) -> BTreeMap<String, Answer<T>> {
+    askings
+        .filter_map(|(key, answer)| {
+            let answer: LocalBoxFuture<'static, Result<T, No>> = Box::pin(std::future::ready(Ok(answer)));
+            Some((key.clone()?, answer.shared()))
+        })
+        .collect()
+}
+
+fn ending() -> No {
+    No::Infrastructure(InfrastructureFailure::RigEnding)
+}
+
+impl Door {
+    fn arrive(&mut self) -> Arrival {
+        self.last_arrival += 1;
+        Arrival(self.last_arrival)
+    }
+
+    fn open_for_work(&self) -> Result<(), No> {
+        if self.closing { Err(ending()) } else { Ok(()) }
+    }
+}
+
+/// Gives the first asking's answer to every asking with its key; a no is forgotten, so that it may be asked again.
+fn once<T: Clone + 'static>(
+    keys: &mut BTreeMap<String, Answer<T>>,
+    key: Option<String>,
+    work: impl FnOnce() -> LocalBoxFuture<'static, Result<T, No>>,
+) -> LocalBoxFuture<'static, Result<T, No>> {
+    let Some(key) = key else { return work() };
+    if let Some(before) = keys.get(&key)
+        && !matches!(before.peek(), Some(Err(_)))
+    {
+        return Box::pin(before.clone());
+    }
+    let answer = work().shared();
+    keys.insert(key, answer.clone());
+    Box::pin(answer)
+}
+
+impl Actor for Door {
+    type Context = Context<Self>;
+}
+
+impl Handler<AskRun> for Door {
+    type Result = ResponseFuture<Result<RunId, No>>;
+
+    fn handle(&mut self, msg: AskRun, _: &mut Self::Context) -> Self::Result {
+        if let Err(no) = self.open_for_work() {
+            return Box::pin(std::future::ready(Err(no)));
+        }
+        let actors = self.actors.clone();
+        let target = self.target;
+        let key = msg.key.clone();
+        once(&mut self.run_keys, msg.key, move || Box::pin(start_run(actors, target, msg.request, key)))
+    }
+}
+
+async fn start_run(actors: Actors, target: Target, request: RunRequest, key: Option<String>) -> Result<RunId, No> {
+    let lanes = request.lanes.len();
+    if lanes > actors.lanes.len() {
+        return Err(No::Refusal(Refusal::Impossible {
+            thing: "the number of lanes".to_owned(),
+            value: lanes.to_string(),
+            expected: format!("at most {}", actors.lanes.len()),
+        }));
+    }
+    let spec: RunSpec = actors.workspaces.open(request).await?;
+    if spec.kit.target != target {
+        return Err(No::Refusal(Refusal::WrongTarget { kit: spec.kit.name, wants: spec.kit.target, has: target }));
+    }
+    let run = RunId(actors.ids.uuid());
+    actors.judge.send(StartRun { run, spec, key }).await.map_err(|_| ending())?
+}
+
+impl Handler<AskRunState> for Door {
+    type Result = ResponseFuture<Result<RunState, No>>;
+
+    fn handle(&mut self, msg: AskRunState, _: &mut Self::Context) -> Self::Result {
+        let actors = self.actors.clone();
+        let AskRunState { run, state } = msg;
+        Box::pin(async move {
+            let answer = actors.judge.send(ChangeRun { run, state }).await.map_err(|_| ending())?;
+            if answer == Ok(RunState::Ended) {
+                // Waiting ones have left the line; one that runs is stopped, and proved gone.
+                stop_all(&actors, Some(run), &StopCause::RunEnded).await;
+            }
+            answer
+        })
+    }
+}
+
+/// Stops the development runs under way (of one run, or all), and waits for their ends.
+async fn stop_all(actors: &Actors, run: Option<RunId>, cause: &StopCause) {
+    let mut ends = Vec::new();
+    for lane in actors.lanes.values() {
+        if let Ok(Some(look)) = lane.send(LookAtLane).await
+            && run.is_none_or(|run| run == look.spec.run)
+        {
+            ends.push(lane.send(AwaitEnd { dev_run: look.spec.dev_run, stop: Some(cause.clone()) }));
+        }
+    }
+    for end in ends {
+        drop(end.await);
+    }
+}
+
+impl Handler<AskForDevRun> for Door {
+    type Result = ResponseFuture<Result<Queued, No>>;
+
+    fn handle(&mut self, msg: AskForDevRun, _: &mut Self::Context) -> Self::Result {
+        if let Err(no) = self.open_for_work() {
+            return Box::pin(std::future::ready(Err(no)));
+        }
+        let arrival = self.arrive();
+        let actors = self.actors.clone();
+        let key = msg.0.key.clone();
+        once(&mut self.dev_run_keys, key, move || Box::pin(ask_lane(actors, arrival, msg.0)))
+    }
+}
+
+async fn ask_lane(actors: Actors, arrival: Arrival, ask: AskDevRun) -> Result<Queued, No> {
+    let facts = TakesWork { run: ask.run, paused_too: false };
+    let RunFacts { spec: run, .. } = actors.judge.send(facts).await.map_err(|_| ending())??;
+    let lane = u8::try_from(ask.lane).ok().and_then(|number| LaneId::new(number).ok());
+    let place = lane.and_then(|lane| Some((lane, run.lanes.get(usize::from(lane.number()) - 1)?)));
+    let Some((lane, worktree)) = place else {
+        let have = match run.lanes.len() {
+            0 => "no lanes".to_owned(),
+            1 => "lane 1".to_owned(),
+            most => format!("lanes 1 to {most}"),
+        };
+        return Err(No::Refusal(Refusal::UnknownLane { lane: ask.lane, have }));
+    };
+    let spec = DevRunSpec {
+        dev_run: DevRunId(actors.ids.uuid()),
+        run: ask.run,
+        lane,
+        worktree: worktree.clone(),
+        argv: ask.argv,
+        env: ask.env,
+        contract: run.kit.contract.clone(),
+    };
+    actors.workspaces.check_command(&spec)?;
+    let actor = actors.lanes.get(&lane).ok_or_else(ending)?;
+    actor.send(AskLane { spec, arrival, caller: ask.caller, key: ask.key }).await.map_err(|_| ending())?
+}
+
+impl Handler<CallerPresent> for Door {
+    type Result = ();
+
+    fn handle(&mut self, msg: CallerPresent, _: &mut Self::Context) {
+        let CallerPresent { dev_run, present } = msg;
+        // Only the lane that has it under way takes it.
+        for lane in self.actors.lanes.values() {
+            lane.do_send(ToLane(if present {
+                LaneInput::CallerBack { dev_run }
+            } else {
+                LaneInput::CallerGone { dev_run }
+            }));
+        }
+    }
+}
+
+impl Handler<AskEnd> for Door {
+    type Result = ResponseFuture<Result<DevRunEnd, No>>;
+
+    fn handle(&mut self, msg: AskEnd, _: &mut Self::Context) -> Self::Result {
+        let actors = self.actors.clone();
+        let AskEnd { dev_run, cancel } = msg;
+        Box::pin(async move {
+            let stop = cancel.then_some(StopCause::Cancelled);
+            for lane in actors.lanes.values() {
+                let end = lane.send(AwaitEnd { dev_run, stop: stop.clone() }).await.map_err(|_| ending())?;
+                if let Some(end) = end {
+                    return Ok(end);
+                }
+            }
+            look::ended(&actors, dev_run).await?.ok_or_else(ending)
+        })
+    }
+}
+
+impl Handler<AskJob> for Door {
+    type Result = ResponseFuture<Result<Submitted, No>>;
+
+    fn handle(&mut self, msg: AskJob, _: &mut Self::Context) -> Self::Result {
+        if let Err(no) = self.open_for_work() {
+            return Box::pin(std::future::ready(Err(no)));
+        }
+        let arrival = self.arrive();
+        let actors = self.actors.clone();
+        Box::pin(submit(actors, arrival, msg.0))
+    }
+}
+
+async fn submit(actors: Actors, arrival: Arrival, ask: SubmitJob) -> Result<Submitted, No> {
+    let facts = TakesWork { run: ask.run, paused_too: true };
+    let RunFacts { spec, champion } = actors.judge.send(facts).await.map_err(|_| ending())??;
+    let champion = ask.champion.unwrap_or(champion);
+    let pinned = actors.workspaces.pin(spec, champion, ask.change).await?;
+    let job = JobId(actors.ids.uuid());
+    let spec = JobSpec { job, run: ask.run, arrival, pinned };
+    actors.judge.send(SubmitPinned { spec, key: ask.key }).await.map_err(|_| ending())?
+}
+
+impl Handler<Look> for Door {
+    type Result = ResponseFuture<RigView>;
+
+    fn handle(&mut self, _: Look, _: &mut Self::Context) -> Self::Result {
+        let actors = self.actors.clone();
+        Box::pin(async move { look::whole(&actors).await })
+    }
+}
+
+impl Handler<LookAtDevRun> for Door {
+    type Result = ResponseFuture<Result<DevRunRow, No>>;
+
+    fn handle(&mut self, msg: LookAtDevRun, _: &mut Self::Context) -> Self::Result {
+        let actors = self.actors.clone();
+        Box::pin(async move { look::dev_run(&actors, msg.0).await })
+    }
+}
+
+impl Handler<LookAtJob> for Door {
+    type Result = ResponseFuture<Result<JobRow, No>>;
+
+    fn handle(&mut self, msg: LookAtJob, _: &mut Self::Context) -> Self::Result {
+        let actors = self.actors.clone();
+        Box::pin(async move { look::job(&actors, msg.0).await })
+    }
+}
+
+impl Handler<LookAtJobs> for Door {
+    type Result = ResponseFuture<Vec<JobRow>>;
+
+    fn handle(&mut self, msg: LookAtJobs, _: &mut Self::Context) -> Self::Result {
+        let actors = self.actors.clone();
+        Box::pin(async move { look::jobs(&actors, msg.run, msg.after, msg.most).await })
+    }
+}
+
+impl Handler<End> for Door {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, _: End, _: &mut Self::Context) -> Self::Result {
+        self.closing = true;
+        let actors = self.actors.clone();
+        Box::pin(async move {
+            let _ = actors.pool.send(ToPool(PoolInput::Close)).await;
+            look::stop_judge(&actors).await;
+            let by_the_rules = async {
+                stop_all(&actors, None, &StopCause::RigEnding).await;
+                look::wait_until_free(&actors).await;
+                // Whatever was still to be written is written before this empty batch is.
+                drop(append(&actors.outbox, Vec::new()).await);
+            };
+            // Records that refuse, or never answer, must not keep a rig from ending.
+            drop(tokio::time::timeout(limits::RIG_END_MAX.to_std(), by_the_rules).await);
+        })
+    }
+}

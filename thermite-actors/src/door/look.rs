@@ -1,0 +1,346 @@
+//! Looking: views put together from what each actor knows, with every wait's one sentence (rule A9).
+
+use std::collections::BTreeMap;
+
+use thermite_core::dev_run::DevRunSpec;
+use thermite_core::device::{DeviceInput, DeviceView};
+use thermite_core::fold::{DevRunHistory, JobHistory, RigHistory};
+use thermite_core::ids::{HoldId, Holder};
+use thermite_core::judge_queue::{LiveJob, Standing};
+use thermite_core::lane::LaneState;
+use thermite_core::texts;
+use thermite_core::time::{Moment, Span};
+use thermite_core::wait::{Wait, WaitEnd, WaitReason};
+
+use crate::judge_queue::{JudgeLook, LookAtJudge, WhichJobs};
+use crate::member::{LookAtMember, MemberLook, ToMember};
+use crate::outbox::{Recall, RecordsState};
+use crate::pool::{LookAtPool, PoolLook};
+use crate::view::{DevRunStatus, DeviceRow, JobStatus, RunRow};
+
+use super::*;
+
+/// Live jobs that a view shows.
+const JOBS_SHOWN: usize = 100;
+/// Runs that are over, and still shown.
+const RUNS_SHOWN: usize = 20;
+
+/// What all actors know at about one moment.
+struct Snapshot {
+    now: Moment,
+    members: BTreeMap<MemberId, MemberLook>,
+    lanes: Vec<crate::lane::LaneLook>,
+    pool: PoolLook,
+    judge: JudgeLook,
+}
+
+async fn snapshot(actors: &Actors, which: WhichJobs) -> Option<Snapshot> {
+    let pool = actors.pool.send(LookAtPool).await.ok()?;
+    let judge = actors.judge.send(LookAtJudge { which }).await.ok()?;
+    let mut members = BTreeMap::new();
+    for (id, doors) in &actors.members {
+        members.insert(*id, doors.look.send(LookAtMember).await.ok()?);
+    }
+    let mut lanes = Vec::new();
+    for lane in actors.lanes.values() {
+        lanes.extend(lane.send(LookAtLane).await.ok()?);
+    }
+    Some(Snapshot { now: actors.clock.now(), members, lanes, pool, judge })
+}
+
+async fn recall<T: Send + 'static>(
+    actors: &Actors,
+    read: impl FnOnce(&RigHistory) -> T + Send + 'static,
+) -> Result<T, No> {
+    actors.outbox.send(Recall(Box::new(read))).await.map_err(|_| ending())
+}
+
+pub(super) async fn whole(actors: &Actors) -> RigView {
+    let wall_ms = actors.clock.wall_ms();
+    let mut view = RigView {
+        now: actors.clock.now(),
+        wall_ms,
+        devices: Vec::new(),
+        runs: Vec::new(),
+        dev_runs: Vec::new(),
+        jobs: Vec::new(),
+        jobs_live: 0,
+        records_fault: actors.outbox.send(RecordsState).await.ok().flatten(),
+    };
+    let Some(snapshot) = snapshot(actors, WhichJobs::First(JOBS_SHOWN)).await else { return view };
+    view.now = snapshot.now;
+    view.jobs_live = snapshot.judge.live_count;
+    let live: Vec<JobId> = snapshot.judge.live.iter().map(|job| job.job).collect();
+    let recalled = recall(actors, move |history| {
+        let noise: Vec<_> = history.noise.values().cloned().collect();
+        let jobs: BTreeMap<JobId, JobHistory> =
+            live.into_iter().filter_map(|id| Some((id, history.jobs.get(&id)?.clone()))).collect();
+        let runs: Vec<_> = history
+            .runs
+            .iter()
+            .rev()
+            .filter(|(_, run)| run.state != RunState::Ended)
+            .chain(history.runs.iter().rev().filter(|(_, run)| run.state == RunState::Ended).take(RUNS_SHOWN))
+            .map(|(id, run)| (*id, run.clone()))
+            .collect();
+        (noise, jobs, runs)
+    });
+    let Ok((noise, jobs, runs)) = recalled.await else { return view };
+    view.devices = snapshot
+        .members
+        .iter()
+        .map(|(member, look)| DeviceRow {
+            member: *member,
+            facts: look.facts.clone(),
+            state: look.state.clone(),
+            refused: look.refused,
+            noise: noise.iter().filter(|noise| noise.key.device == look.facts.uuid).cloned().collect(),
+        })
+        .collect();
+    view.runs = runs
+        .into_iter()
+        .map(|(run, known)| RunRow {
+            run,
+            state: known.state,
+            repo: known.spec.repo,
+            kit: known.spec.kit.name,
+            champion: known.champion,
+            lanes: u8::try_from(known.spec.lanes.len()).unwrap_or(u8::MAX),
+        })
+        .collect();
+    view.dev_runs = rows_in_line(&snapshot);
+    view.jobs = snapshot
+        .judge
+        .live
+        .iter()
+        .filter_map(|live| Some(live_job_row(&snapshot, live, jobs.get(&live.job)?)))
+        .collect();
+    view
+}
+
+/// Development runs that are not over, in the order of the line.
+pub(super) async fn dev_runs(actors: &Actors) -> Vec<DevRunRow> {
+    match snapshot(actors, WhichJobs::First(0)).await {
+        Some(snapshot) => rows_in_line(&snapshot),
+        None => Vec::new(),
+    }
+}
+
+fn rows_in_line(snapshot: &Snapshot) -> Vec<DevRunRow> {
+    let place = |row: &DevRunRow| match &row.status {
+        DevRunStatus::Waiting { wait, .. } => 1 + wait.place,
+        DevRunStatus::Recording => u32::MAX,
+        DevRunStatus::Starting { .. }
+        | DevRunStatus::Running { .. }
+        | DevRunStatus::Stopping { .. }
+        | DevRunStatus::Ended { .. } => 0,
+    };
+    let rows = snapshot.lanes.iter().map(|lane| dev_run_row(snapshot, &lane.spec, &lane.state));
+    let mut rows: Vec<DevRunRow> = rows.collect();
+    rows.sort_by_key(place);
+    rows
+}
+
+pub(super) async fn dev_run(actors: &Actors, id: DevRunId) -> Result<DevRunRow, No> {
+    if let Some(snapshot) = snapshot(actors, WhichJobs::First(0)).await
+        && let Some(lane) = snapshot.lanes.iter().find(|lane| lane.spec.dev_run == id)
+    {
+        return Ok(dev_run_row(&snapshot, &lane.spec, &lane.state));
+    }
+    let known: Option<DevRunHistory> = recall(actors, move |history| history.dev_runs.get(&id).cloned()).await?;
+    let known = known.ok_or(No::Refusal(Refusal::UnknownDevRun { dev_run: id }))?;
+    let end = known.end.unwrap_or(DevRunEnd::RigEnded);
+    Ok(row_of(&known.spec, DevRunStatus::Ended { end }))
+}
+
+/// How a development run that is not under way ended.
+pub(super) async fn ended(actors: &Actors, id: DevRunId) -> Result<Option<DevRunEnd>, No> {
+    let known: Option<DevRunHistory> = recall(actors, move |history| history.dev_runs.get(&id).cloned()).await?;
+    known.map(|known| known.end).ok_or(No::Refusal(Refusal::UnknownDevRun { dev_run: id }))
+}
+
+pub(super) async fn job(actors: &Actors, id: JobId) -> Result<JobRow, No> {
+    let known: Option<JobHistory> = recall(actors, move |history| history.jobs.get(&id).cloned()).await?;
+    let known = known.ok_or(No::Refusal(Refusal::UnknownJob { job: id }))?;
+    if known.end.is_some() {
+        return Ok(job_row(&known, ended_status(&known)));
+    }
+    let snapshot = snapshot(actors, WhichJobs::These(vec![id])).await.ok_or_else(ending)?;
+    Ok(match snapshot.judge.live.iter().find(|live| live.job == id) {
+        Some(live) => live_job_row(&snapshot, live, &known),
+        None => job_row(&known, JobStatus::Concluding),
+    })
+}
+
+pub(super) async fn jobs(actors: &Actors, run: RunId, after: Option<JobId>, most: usize) -> Vec<JobRow> {
+    let read = move |history: &RigHistory| {
+        let from = after.map(|id| history.jobs.get(&id).map_or(Arrival(0), |job| job.spec.arrival));
+        let mut jobs: Vec<JobHistory> = history
+            .jobs
+            .values()
+            .filter(|job| job.spec.run == run && from.is_none_or(|from| job.spec.arrival > from))
+            .cloned()
+            .collect();
+        jobs.sort_by_key(|job| job.spec.arrival);
+        jobs.truncate(most);
+        jobs
+    };
+    let Ok(known) = recall(actors, read).await else { return Vec::new() };
+    let open = known.iter().filter(|job| job.end.is_none()).map(|job| job.spec.job).collect();
+    let Some(snapshot) = snapshot(actors, WhichJobs::These(open)).await else { return Vec::new() };
+    let live: BTreeMap<JobId, &LiveJob> = snapshot.judge.live.iter().map(|live| (live.job, live)).collect();
+    known
+        .iter()
+        .map(|job| match (&job.end, live.get(&job.spec.job)) {
+            (None, Some(live)) => live_job_row(&snapshot, live, job),
+            (None, None) => job_row(job, JobStatus::Concluding),
+            (Some(_), _) => job_row(job, ended_status(job)),
+        })
+        .collect()
+}
+
+fn row_of(spec: &DevRunSpec, status: DevRunStatus) -> DevRunRow {
+    DevRunRow {
+        dev_run: spec.dev_run,
+        run: spec.run,
+        lane: spec.lane,
+        argv: spec.argv.clone(),
+        status,
+        note: texts::DIAGNOSTIC_ONLY.to_owned(),
+    }
+}
+
+fn dev_run_row(snapshot: &Snapshot, spec: &DevRunSpec, state: &LaneState) -> DevRunRow {
+    let status = match state {
+        LaneState::Idle | LaneState::Recording { .. } => DevRunStatus::Recording,
+        LaneState::Waiting { .. } => {
+            let wait = snapshot.pool.waits.iter().find(|(_, dev_run, _)| *dev_run == spec.dev_run);
+            match wait {
+                Some((_, _, wait)) => {
+                    DevRunStatus::Waiting { sentence: wait.sentence(snapshot.now), wait: wait.clone() }
+                }
+                // It is on its way into the line, or was granted this very moment.
+                None => DevRunStatus::Recording,
+            }
+        }
+        LaneState::Granted { hold, .. } => DevRunStatus::Starting { hold: *hold },
+        LaneState::Holding { hold, .. } => holding(snapshot, *hold),
+        LaneState::Ending { end, .. } => DevRunStatus::Ended { end: end.clone() },
+    };
+    row_of(spec, status)
+}
+
+fn holding(snapshot: &Snapshot, hold: HoldId) -> DevRunStatus {
+    match snapshot.members.get(&hold.member).map(|look| &look.state) {
+        Some(DeviceView::Held { hold: held, running_since: Some(since), limit_at, .. }) if *held == hold => {
+            DevRunStatus::Running { hold, since: *since, limit_at: *limit_at }
+        }
+        Some(DeviceView::Stopping { hold: held, cause }) if *held == hold => {
+            DevRunStatus::Stopping { hold, cause: cause.clone() }
+        }
+        _ => DevRunStatus::Starting { hold },
+    }
+}
+
+fn ended_status(known: &JobHistory) -> JobStatus {
+    let screening = known.screened.as_ref().map(|screened| screened.1.clone());
+    match known.end.clone() {
+        Some((outcome, record)) => JobStatus::Ended { outcome, record, screening },
+        None => JobStatus::Concluding,
+    }
+}
+
+fn job_row(known: &JobHistory, status: JobStatus) -> JobRow {
+    let pinned = &known.spec.pinned;
+    JobRow {
+        job: known.spec.job,
+        run: known.spec.run,
+        change: pinned.change.clone(),
+        champion: pinned.champion.clone(),
+        candidate: pinned.candidate.clone(),
+        stage: known.stage,
+        attempt: known.attempt,
+        failures: known.failures.clone(),
+        status,
+    }
+}
+
+fn live_job_row(snapshot: &Snapshot, live: &LiveJob, known: &JobHistory) -> JobRow {
+    let now = snapshot.now;
+    let status = match &live.standing {
+        Standing::Recording => JobStatus::Recording,
+        Standing::Concluding => JobStatus::Concluding,
+        Standing::Holding { hold } => {
+            let stage = snapshot.judge.stages.get(hold).cloned();
+            let sentence = stage.as_ref().and_then(|stage| stage.waiting.as_ref()).map(|waiting| {
+                let reason = WaitReason::DeviceBusy { signals: waiting.why.clone() };
+                let end = WaitEnd::Latest { at: waiting.until };
+                Wait { reason, place: 0, since: waiting.since, end }.sentence(now)
+            });
+            JobStatus::Measuring { hold: *hold, stage, sentence }
+        }
+        Standing::Waiting { reason, ahead, ahead_worst, rests_until } => {
+            let since = snapshot.judge.since.get(&live.job).copied().unwrap_or(now);
+            let wait = job_wait(snapshot, reason.clone(), *ahead, *ahead_worst, *rests_until, since);
+            JobStatus::Waiting { sentence: wait.sentence(now), wait }
+        }
+    };
+    let mut row = job_row(known, status);
+    row.stage = live.stage;
+    row.attempt = live.attempt;
+    row
+}
+
+/// A waiting job's certificate: its own reason or the device's, and a latest moment where there is one.
+fn job_wait(
+    snapshot: &Snapshot,
+    reason: Option<WaitReason>,
+    ahead: u32,
+    ahead_worst: Span,
+    rests_until: Option<Moment>,
+    since: Moment,
+) -> Wait {
+    let now = snapshot.now;
+    let device = snapshot.pool.judge.clone();
+    let free_at = match &device {
+        None | Some((WaitReason::JudgeHolds { .. }, _)) => Some(now),
+        Some((_, WaitEnd::Latest { at })) => Some(*at),
+        Some((_, WaitEnd::Unbounded)) => None,
+    };
+    let end = match (&reason, free_at) {
+        (Some(WaitReason::RunPaused { .. }), _) | (_, None) => WaitEnd::Unbounded,
+        (_, Some(free_at)) => WaitEnd::Latest { at: free_at.max(rests_until.unwrap_or(now)).max(now) + ahead_worst },
+    };
+    let starting = || WaitReason::Starting { member: snapshot.members.keys().next().copied().unwrap_or(MemberId(0)) };
+    let reason = reason.or(device.map(|device| device.0)).unwrap_or_else(starting);
+    Wait { reason, place: ahead, since, end }
+}
+
+/// Stops the judge's stages: their jobs keep their place and start over.
+pub(super) async fn stop_judge(actors: &Actors) {
+    for doors in actors.members.values() {
+        if let Ok(look) = doors.look.send(LookAtMember).await
+            && let DeviceView::Held { hold, by: Holder::Judge, .. } = look.state
+        {
+            let cause = StopCause::RigEnding;
+            doors.input.do_send(ToMember(DeviceInput::Stop { number: hold.number, cause }));
+        }
+    }
+}
+
+/// Waits until no member is held any more, at most as long as a stop may take.
+pub(super) async fn wait_until_free(actors: &Actors) {
+    let until = actors.clock.now() + limits::PROOF_MAX;
+    loop {
+        let mut held = false;
+        for doors in actors.members.values() {
+            if let Ok(look) = doors.look.send(LookAtMember).await {
+                held |= matches!(look.state, DeviceView::Held { .. } | DeviceView::Stopping { .. });
+            }
+        }
+        if !held || actors.clock.now() >= until {
+            return;
+        }
+        tokio::time::sleep(Span::millis(5).to_std()).await;
+    }
+}

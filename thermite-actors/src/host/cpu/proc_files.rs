@@ -1,0 +1,115 @@
+//! What the CPU driver reads from `/proc` and `/sys`, as texts in and figures out.
+//!
+//! Sources: `proc_stat(5)`, `proc_loadavg(5)`, `proc_pid_stat(5)`, the kernel's `Documentation/accounting/psi.rst`.
+
+use std::collections::BTreeSet;
+
+/// A set of CPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuList(pub BTreeSet<u32>);
+
+/// More CPUs than any Linux kernel is built for; a list beyond it is not believed.
+const CPUS_MAX: u32 = 65_536;
+
+impl CpuList {
+    /// Reads a list as the kernel writes it: `0-3,8`.
+    pub fn read(text: &str) -> Option<CpuList> {
+        let mut cpus = BTreeSet::new();
+        for part in text.trim().split(',').filter(|part| !part.is_empty()) {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+            if last < first || last >= CPUS_MAX {
+                return None;
+            }
+            cpus.extend(first..=last);
+        }
+        (!cpus.is_empty()).then_some(CpuList(cpus))
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.0.len()).expect("a list holds fewer CPUs than a u32 counts")
+    }
+}
+
+impl std::fmt::Display for CpuList {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut rest = self.0.iter().copied().peekable();
+        let mut comma = "";
+        while let Some(first) = rest.next() {
+            let mut last = first;
+            while let Some(next) = rest.next_if_eq(&(last + 1)) {
+                last = next;
+            }
+            if first == last {
+                write!(f, "{comma}{first}")?
+            } else {
+                write!(f, "{comma}{first}-{last}")?
+            }
+            comma = ",";
+        }
+        Ok(())
+    }
+}
+
+/// The one-minute load average, from the text of `/proc/loadavg`.
+pub fn load1(text: &str) -> Option<f64> {
+    let load: f64 = text.split_ascii_whitespace().next()?.parse().ok()?;
+    (load.is_finite() && load >= 0.0).then_some(load)
+}
+
+/// Ticks that these CPUs were busy, from the text of `/proc/stat`; none where one of them has no line.
+///
+/// Busy is everything but idle and waiting for disks. Time taken by a hypervisor counts: it is lost to a measurement
+/// as well. Guest time is part of user time already.
+pub fn busy_ticks(text: &str, cpus: &CpuList) -> Option<u64> {
+    let mut busy: u64 = 0;
+    let mut seen = 0;
+    for line in text.lines() {
+        let Some(rest) = line.strip_prefix("cpu") else { continue };
+        let mut fields = rest.split_ascii_whitespace();
+        let Some(Ok(cpu)) = fields.next().map(str::parse::<u32>) else { continue };
+        if rest.starts_with(' ') || !cpus.0.contains(&cpu) {
+            continue;
+        }
+        let ticks: Vec<u64> = fields.take(8).map(str::parse).collect::<Result<_, _>>().ok()?;
+        let [user, nice, system, _idle, _disk, interrupts, soft_interrupts, stolen] = *ticks.as_slice() else {
+            return None;
+        };
+        for ticks in [user, nice, system, interrupts, soft_interrupts, stolen] {
+            busy = busy.checked_add(ticks)?;
+        }
+        seen += 1;
+    }
+    (seen == cpus.count()).then_some(busy)
+}
+
+/// Ticks that a process and all children it has reaped used, and theirs, from the text of `/proc/PID/stat`.
+pub fn process_ticks(text: &str) -> Option<u64> {
+    // The name may hold blanks and brackets: count from the last bracket on.
+    let (_, rest) = text.rsplit_once(')')?;
+    let four: Vec<u64> =
+        rest.split_ascii_whitespace().skip(11).take(4).map(str::parse).collect::<Result<_, _>>().ok()?;
+    if four.len() < 4 {
+        return None;
+    }
+    four.into_iter().try_fold(0, u64::checked_add)
+}
+
+/// Microseconds in which some task waited for a CPU, from the text of `/proc/pressure/cpu`.
+pub fn pressure_us(text: &str) -> Option<u64> {
+    let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    some.split_ascii_whitespace().find_map(|field| field.strip_prefix("total="))?.parse().ok()
+}
+
+/// The CPU's model as a person knows it, from the text of `/proc/cpuinfo`.
+pub fn cpu_model(text: &str) -> Option<String> {
+    const NAMES: [&str; 4] = ["model name", "cpu model", "uarch", "Model"];
+    NAMES.into_iter().find_map(|wanted| {
+        text.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            let value = value.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+            (name.trim() == wanted && !value.is_empty()).then_some(value)
+        })
+    })
+}

@@ -1,0 +1,322 @@
+//! Carries out work on this machine: lanes' development runs and the judge's steps, each contained by the launcher.
+//!
+//! What belongs to one hold is kept together in `holds`, so that a stop reaches it whatever is under way; the judge's
+//! steps are in `judge`, what names a measured artefact in `artefact`. What is deliberately absent: any decision.
+//! Limits of development runs are enforced by whoever asks for the stop, those of the judge's steps here.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use futures_util::future::LocalBoxFuture;
+
+use thermite_core::contract::Leftovers;
+use thermite_core::dev_run::{DevRunSpec, Exit};
+use thermite_core::ids::{DevRunId, HoldId, LANE_MAX, LaneId};
+use thermite_core::limits;
+use thermite_core::stage::{StageStep, StepReport};
+
+use super::cpu::CpuDriver;
+use super::launch::{
+    self, CaptureDir, HOME_AT, Identity, LaunchSpec, Launcher, Toolchains, hand_over, toolchain_mounts,
+};
+use super::workspaces::{Accounts, HostWorkspaces};
+use crate::ports::{Executor, Launched, StageRef, StopProof};
+
+mod artefact;
+mod holds;
+mod judge;
+
+use holds::{HeldDevRun, Hold, Holds};
+
+/// Where the outputs of the judge's own runs are, in the data folder.
+const JUDGE_OUTPUTS: &str = "judge-outputs";
+
+/// How the executor is set up.
+#[derive(Clone, Debug)]
+pub struct ExecutorSettings {
+    /// The rig's name, as its launcher has it.
+    pub rig: String,
+    /// The data folder: outputs are below it, and no run sees it.
+    pub data: PathBuf,
+    /// Who runs run as.
+    pub accounts: Accounts,
+}
+
+/// Works this machine's CPUs as one device.
+#[derive(Clone)]
+pub struct HostExecutor {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    launcher: Launcher,
+    workspaces: HostWorkspaces,
+    driver: CpuDriver,
+    settings: ExecutorSettings,
+    outputs: CaptureDir,
+    /// Outputs of the judge's own runs, until they are read.
+    judge_outputs: CaptureDir,
+    /// The tools as each lane's account reaches them; found once, since it means reading all folders of `PATH`.
+    toolchains: RefCell<BTreeMap<LaneId, Toolchains>>,
+    /// The tools as the judge's account reaches them.
+    judge_toolchains: OnceCell<Toolchains>,
+    holds: Holds,
+    /// Runs that ended by themselves and whose leftovers live on (rule C3); they end with the executor.
+    kept: RefCell<Vec<HeldDevRun>>,
+}
+
+/// What a development run left behind and may keep until the rig ends (rule C3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The development run.
+    pub dev_run: DevRunId,
+    /// The outermost process of its namespaces.
+    pub pid: u32,
+}
+
+impl HostExecutor {
+    /// An executor that launches with `launcher`, works in `workspaces` and tells `driver` what the judge itself used.
+    ///
+    /// # Errors
+    /// Where the data folder is not there, or the outputs' folders cannot be made in it.
+    pub fn open(
+        launcher: Launcher,
+        workspaces: HostWorkspaces,
+        driver: CpuDriver,
+        mut settings: ExecutorSettings,
+    ) -> std::io::Result<HostExecutor> {
+        // What is hidden from a run is named by its whole path.
+        settings.data = settings.data.canonicalize()?;
+        let outputs = CaptureDir::open(settings.data.join("outputs"))?;
+        let judge_outputs = CaptureDir::open(settings.data.join(JUDGE_OUTPUTS))?;
+        let inner = Inner {
+            launcher,
+            workspaces,
+            driver,
+            settings,
+            outputs,
+            judge_outputs,
+            toolchains: RefCell::default(),
+            judge_toolchains: OnceCell::new(),
+            holds: Holds::default(),
+            kept: RefCell::default(),
+        };
+        Ok(HostExecutor { inner: Rc::new(inner) })
+    }
+
+    /// The captured output of development runs, for shells to read.
+    pub fn outputs(&self) -> &CaptureDir {
+        &self.inner.outputs
+    }
+
+    /// What development runs left behind and keep (rule C3).
+    pub fn kept(&self) -> Vec<Kept> {
+        let kept = self.inner.kept.borrow();
+        kept.iter().map(|kept| Kept { dev_run: kept.dev_run, pid: kept.run.pid() }).collect()
+    }
+}
+
+impl Executor for HostExecutor {
+    fn sweep(&self) -> LocalBoxFuture<'static, StopProof> {
+        let inner = Rc::clone(&self.inner);
+        let settings = inner.settings.clone();
+        let state = inner.launcher.state().to_owned();
+        Box::pin(async move {
+            let swept = tokio::task::spawn_blocking(move || launch::sweep(&settings.rig, &state, &own_uids(&settings)));
+            match swept.await {
+                Ok(Ok(swept)) => {
+                    inner.forget_judge_outputs();
+                    for found in &swept.found {
+                        tracing::info!(found, "an earlier rig left this behind");
+                    }
+                    swept.proof
+                }
+                Ok(Err(error)) => StopProof::NotProved { why: format!("leftovers cannot be looked for: {error}") },
+                Err(error) => StopProof::NotProved { why: format!("leftovers cannot be looked for: {error}") },
+            }
+        })
+    }
+
+    fn start(&self, hold: HoldId, spec: DevRunSpec) -> LocalBoxFuture<'static, Result<Launched, String>> {
+        let inner = Rc::clone(&self.inner);
+        Box::pin(async move { inner.start(hold, spec).await })
+    }
+
+    fn exited(&self, hold: HoldId) -> LocalBoxFuture<'static, Exit> {
+        let held = self.inner.holds.find(hold);
+        Box::pin(async move {
+            let run = held.as_ref().and_then(|held| held.dev_run());
+            let (Some(held), Some(run)) = (held, run) else {
+                // Nothing of that hold was ever started, or it was never asked for: it has ended.
+                return Exit::Signal(libc::SIGKILL);
+            };
+            let ended = run.ended().await;
+            held.note_end();
+            ended.exit
+        })
+    }
+
+    fn stop(&self, hold: HoldId, gently: bool) -> LocalBoxFuture<'static, StopProof> {
+        let inner = Rc::clone(&self.inner);
+        Box::pin(async move { inner.stop(hold, gently).await })
+    }
+
+    fn step(&self, hold: HoldId, stage: StageRef, step: StageStep) -> LocalBoxFuture<'static, StepReport> {
+        let inner = Rc::clone(&self.inner);
+        Box::pin(async move { inner.step(hold, &stage, step).await })
+    }
+}
+
+/// The uids that nothing but this rig's runs uses.
+fn own_uids(settings: &ExecutorSettings) -> Vec<u32> {
+    match settings.accounts.judge() {
+        Identity::Dedicated { uid, .. } => (0..=u32::from(LANE_MAX)).map(|lane| uid + lane).collect(),
+        Identity::RigsUser => Vec::new(),
+    }
+}
+
+impl Inner {
+    /// Removes the outputs of judge's runs that a rig that died was still to read.
+    fn forget_judge_outputs(&self) {
+        let folder = self.settings.data.join(JUDGE_OUTPUTS);
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            if let Err(error) = std::fs::remove_file(entry.path()) {
+                tracing::debug!(file = %entry.path().display(), %error, "an output file stays");
+            }
+        }
+    }
+
+    async fn start(&self, id: HoldId, spec: DevRunSpec) -> Result<Launched, String> {
+        let (hold, _under_way) = self.holds.begin(id)?;
+        let identity = self.settings.accounts.lane(spec.lane);
+        let tree = spec.worktree.clone();
+        let known = self.toolchains.borrow().get(&spec.lane).cloned();
+        let is_known = known.is_some();
+        let prepared = tokio::task::spawn_blocking(move || {
+            if let Identity::Dedicated { uid, gid } = identity {
+                give_worktree(&tree, uid, gid)?;
+            }
+            Ok::<_, String>(known.unwrap_or_else(|| find_toolchains(identity)))
+        });
+        let toolchains: Toolchains = tokio::select! {
+            prepared = prepared => prepared.map_err(|error| error.to_string())??,
+            () = hold.stopped() => return Err("it was stopped before its start".to_owned()),
+            () = tokio::time::sleep(limits::DEV_RUN_PREPARE_MAX.to_std()) => {
+                return Err(format!("preparing it took longer than {}", limits::DEV_RUN_PREPARE_MAX));
+            }
+        };
+        if !is_known {
+            self.toolchains.borrow_mut().insert(spec.lane, toolchains.clone());
+        }
+        let (dev_run, program) = (spec.dev_run, spec.argv.first().cloned().unwrap_or_default());
+        let keeps_leftovers = spec.contract.leftovers == Leftovers::Keep;
+        let launched = self.launcher.launch(self.launch_spec(spec, identity, toolchains)).await;
+        let run = Rc::new(launched.map_err(|fault| format!("program {program} could not be started: {fault}"))?);
+        // From here on a stop finds it.
+        hold.set_dev_run(HeldDevRun { dev_run, run: Rc::clone(&run), keeps_leftovers });
+        if hold.is_stopped() {
+            return Err("it was stopped before its start".to_owned());
+        }
+        run.go().await.map_err(|fault| format!("program {program} could not be executed: {}", fault.why))?;
+        Ok(Launched { pid: run.pid(), containment: self.launcher.containment().to_string() })
+    }
+
+    fn launch_spec(&self, spec: DevRunSpec, identity: Identity, toolchains: Toolchains) -> LaunchSpec {
+        let mut env = plain_env(&toolchains);
+        set(&mut env, "THERMITE_LANE", spec.lane.number().to_string());
+        set(&mut env, "THERMITE_RUN", spec.run.to_string());
+        set(&mut env, "THERMITE_DEV_RUN", spec.dev_run.to_string());
+        for (name, value) in spec.env {
+            set(&mut env, &name, value);
+        }
+        let mut hidden = toolchains.hidden;
+        hidden.push(self.settings.data.clone());
+        hidden.extend(self.workspaces.others_trees(&spec.worktree));
+        LaunchSpec {
+            // The same development run is started once; a number of its own keeps a mistake from being a name clash.
+            name: format!("dev-{}", uuid::Uuid::now_v7()),
+            argv: spec.argv,
+            env,
+            workspace_at: spec.worktree.clone(),
+            workspace: spec.worktree,
+            read_only: toolchains.read_only,
+            hidden,
+            nodes: Vec::new(),
+            identity,
+            capture: Some(self.outputs.file(spec.dev_run)),
+            reports_times: false,
+            keeps_leftovers: spec.contract.leftovers == Leftovers::Keep,
+        }
+    }
+
+    async fn stop(&self, id: HoldId, gently: bool) -> StopProof {
+        let hold = self.holds.find_or_bar(id);
+        if hold.ended_by_itself()
+            && let Some(kept) = hold.take_kept()
+        {
+            self.kept.borrow_mut().push(kept);
+        }
+        hold.stop(gently).await
+    }
+}
+
+/// What of the rig's own tools a run of this account needs to reach them.
+fn find_toolchains(identity: Identity) -> Toolchains {
+    toolchain_mounts(identity, |name| std::env::var(name).ok())
+}
+
+/// The environment every run starts from.
+fn plain_env(toolchains: &Toolchains) -> Vec<(String, String)> {
+    let mut env = vec![];
+    for (name, value) in [
+        ("HOME", HOME_AT),
+        ("LANG", "C.UTF-8"),
+        ("TERM", "dumb"),
+        // A tree's owner need not be the run's user: without this git refuses to answer in it.
+        ("GIT_CONFIG_COUNT", "1"),
+        ("GIT_CONFIG_KEY_0", "safe.directory"),
+        ("GIT_CONFIG_VALUE_0", "*"),
+    ] {
+        set(&mut env, name, value.to_owned());
+    }
+    for (name, value) in &toolchains.env {
+        set(&mut env, name, value.clone());
+    }
+    env
+}
+
+fn set(env: &mut Vec<(String, String)>, name: &str, value: String) {
+    match env.iter_mut().find(|(known, _)| known == name) {
+        Some((_, old)) => *old = value,
+        None => env.push((name.to_owned(), value)),
+    }
+}
+
+/// Gives a lane's worktree to the lane's account, except what git looks at to know whose tree it is.
+///
+/// The folder itself and its `.git` keep their owner, so that git goes on answering the user there; the lane may write
+/// in the folder by its group.
+fn give_worktree(tree: &Path, uid: u32, gid: u32) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("worktree {} cannot be given to the lane: {error}", tree.display());
+    let before = std::fs::symlink_metadata(tree).map_err(failed)?;
+    hand_over(tree, uid, gid).map_err(|fault| format!("the worktree cannot be given to the lane: {fault}"))?;
+    if before.uid() == uid {
+        return Ok(());
+    }
+    let owner = before.uid();
+    std::os::unix::fs::lchown(tree, Some(owner), Some(gid)).map_err(failed)?;
+    let mode = before.permissions().mode() | 0o070;
+    std::fs::set_permissions(tree, std::fs::Permissions::from_mode(mode)).map_err(failed)?;
+    let link = tree.join(".git");
+    match std::fs::symlink_metadata(&link) {
+        Ok(about) if about.is_file() => {
+            std::os::unix::fs::lchown(&link, Some(owner), Some(before.gid())).map_err(failed)
+        }
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed(error)),
+    }
+}

@@ -1,0 +1,357 @@
+//! The judge's steps: laying out both sides, building, checking, and blocks (JUDGING.md, a block).
+//!
+//! Both sides run in turn at the same path, with the same arguments and environment, as the judge's own account; no
+//! label is handed over. The champion's commands are used for both: a candidate is the champion with editable paths
+//! changed, and the kit is read from the champion.
+
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use thermite_core::block::{BlockTimes, Order, Pair, Side};
+use thermite_core::contract::{Argv, Kit, Timer};
+use thermite_core::dev_run::Exit;
+use thermite_core::ids::{DevRunId, HoldId};
+use thermite_core::limits::FAILURE_TAIL_BYTES;
+use thermite_core::stage::{StageStep, StepReport};
+use thermite_core::time::{Moment, Span};
+
+use super::{Hold, Inner, artefact, find_toolchains, plain_env};
+use crate::host::clock::BootClock;
+use crate::host::cpu::CpuDriver;
+use crate::host::launch::{Ended, Identity, LaunchSpec, Toolchains};
+use crate::ports::{Clock, Outputs, StageRef, StopProof, TargetDriver};
+
+/// Where both sides see their own tree.
+const WORKSPACE_AT: &str = "/run/judge";
+
+/// A command of the judge's that did not end as it should.
+enum Trouble {
+    /// The side's own: a failure, a hang, a program that is not there.
+    Sides(String),
+    /// The process died and nobody of ours ended it.
+    Lost(String),
+    /// It could not be carried out.
+    Infrastructure(String),
+}
+
+/// What a judge's command is for: the words of its faults and its limit.
+struct Purpose<'a> {
+    /// Such as `its build`.
+    what: &'a str,
+    limit: Span,
+    /// The contract's name of the limit.
+    limit_name: &'a str,
+    reports_times: bool,
+    own_use: &'a OwnUse<'a>,
+}
+
+/// The judge's own CPU time since a moment; told to the driver when it goes (rule C2).
+struct OwnUse<'a> {
+    driver: &'a CpuDriver,
+    from: Moment,
+    cpu_ns: Cell<u64>,
+}
+
+impl OwnUse<'_> {
+    fn add(&self, cpu_ns: u64) {
+        self.cpu_ns.set(self.cpu_ns.get().saturating_add(cpu_ns));
+    }
+}
+
+impl Drop for OwnUse<'_> {
+    fn drop(&mut self) {
+        self.driver.note_own_use(self.cpu_ns.get(), self.from, BootClock.now());
+    }
+}
+
+impl Inner {
+    pub(super) async fn step(&self, id: HoldId, stage: &StageRef, step: StageStep) -> StepReport {
+        let (hold, _under_way) = match self.holds.begin(id) {
+            Ok(begun) => begun,
+            Err(why) => return StepReport::NotCarriedOut { why },
+        };
+        let kit = &stage.job.pinned.kit;
+        match step {
+            StageStep::Prepare => self.prepare(&hold, stage).await,
+            StageStep::Build { side } => self.build(&hold, stage, kit, side).await,
+            StageStep::Check { side } => self.check(&hold, stage, kit, side).await,
+            StageStep::Look => {
+                StepReport::NotCarriedOut { why: "a look is the driver's, not the executor's".to_owned() }
+            }
+            StageStep::Block { pair, order } => self.block(&hold, stage, kit, pair, order).await,
+        }
+    }
+
+    async fn prepare(&self, hold: &Hold, stage: &StageRef) -> StepReport {
+        let workspaces = self.workspaces.clone();
+        let (job, kind, attempt) = (Box::new((*stage.job).clone()), stage.stage, stage.attempt);
+        let laid = tokio::task::spawn_blocking(move || workspaces.lay_out(&job, kind, attempt));
+        let why = tokio::select! {
+            laid = laid => match laid {
+                Ok(Ok(())) => return StepReport::Prepared,
+                Ok(Err(why)) => why,
+                Err(error) => error.to_string(),
+            },
+            () = hold.stopped() => "it was stopped".to_owned(),
+        };
+        StepReport::NotCarriedOut { why }
+    }
+
+    async fn build(&self, hold: &Hold, stage: &StageRef, kit: &Kit, side: Side) -> StepReport {
+        let Some(workspace) = self.side(stage, side) else { return not_laid_out() };
+        if let Some(build) = &kit.build {
+            let own_use = &self.own_use();
+            let limit = kit.contract.build_max;
+            let purpose = Purpose { what: "its build", limit, limit_name: "build_max", reports_times: false, own_use };
+            if let Err(trouble) = self.run(hold, &workspace, build, &purpose).await {
+                return trouble.report(side);
+            }
+        }
+        let commit = match side {
+            Side::Champion => stage.job.pinned.champion.clone(),
+            Side::Change => stage.job.pinned.candidate.clone(),
+        };
+        let kit = kit.clone();
+        let hashed = tokio::task::spawn_blocking(move || artefact::hash(&kit, &workspace, &commit));
+        tokio::select! {
+            hashed = hashed => match hashed {
+                Ok(Ok(artefact)) => StepReport::Built { side, artefact },
+                Ok(Err(why)) => StepReport::Failed { side, why },
+                Err(error) => StepReport::NotCarriedOut { why: error.to_string() },
+            },
+            () = hold.stopped() => StepReport::NotCarriedOut { why: "it was stopped".to_owned() },
+        }
+    }
+
+    async fn check(&self, hold: &Hold, stage: &StageRef, kit: &Kit, side: Side) -> StepReport {
+        let Some(workspace) = self.side(stage, side) else { return not_laid_out() };
+        let Some(check) = &kit.check else { return StepReport::Checked { side } };
+        let own_use = &self.own_use();
+        let limit = kit.contract.check_max;
+        let purpose = Purpose { what: "its check", limit, limit_name: "check_max", reports_times: false, own_use };
+        match self.run(hold, &workspace, check, &purpose).await {
+            Ok(_) => StepReport::Checked { side },
+            Err(trouble) => trouble.report(side),
+        }
+    }
+
+    async fn block(&self, hold: &Hold, stage: &StageRef, kit: &Kit, pair: Pair, order: Order) -> StepReport {
+        // Noise is measured with the champion under both labels, by the same path of code.
+        let of_label = |label: Side| self.side(stage, pair.program(label));
+        let (Some(champion), Some(change)) = (of_label(Side::Champion), of_label(Side::Change)) else {
+            return not_laid_out();
+        };
+        let before = match self.driver.read().await {
+            Ok(reading) => reading,
+            Err(fault) => return StepReport::NotCarriedOut { why: fault.to_string() },
+        };
+        let timed = order.sides();
+        let warm_up = [timed[0], timed[1]];
+        let own_use = self.own_use();
+        let started = BootClock.now();
+        let mut ns = [0; 4];
+        for (at, label) in warm_up.into_iter().chain(timed).enumerate() {
+            let workspace = match label {
+                Side::Champion => &champion,
+                Side::Change => &change,
+            };
+            let run = match self.measure(hold, workspace, kit, &own_use).await {
+                Ok(run) => run,
+                Err(trouble) => return trouble.report(pair.program(label)),
+            };
+            if let Some(timed) = at.checked_sub(warm_up.len()) {
+                ns[timed] = run;
+            }
+        }
+        // The reading after takes it off.
+        drop(own_use);
+        match self.driver.read().await {
+            Ok(after) => StepReport::Timed { times: BlockTimes { ns, started, before, after } },
+            Err(fault) => StepReport::NotCarriedOut { why: fault.to_string() },
+        }
+    }
+
+    /// Runs one side once and gives its time in nanoseconds.
+    async fn measure(&self, hold: &Hold, workspace: &Path, kit: &Kit, own_use: &OwnUse<'_>) -> Result<u64, Trouble> {
+        let limit = kit.contract.measure_max;
+        let reports_times = kit.timer == Timer::Reported;
+        let purpose = Purpose { what: "its measured run", limit, limit_name: "measure_max", reports_times, own_use };
+        let ended = self.run(hold, workspace, &kit.measure, &purpose).await?;
+        match kit.timer {
+            Timer::Reported => reported_ns(&ended.reported).map_err(Trouble::Sides),
+            Timer::Wall => Ok(ended.wall_ns),
+        }
+    }
+
+    fn own_use(&self) -> OwnUse<'_> {
+        OwnUse { driver: &self.driver, from: BootClock.now(), cpu_ns: Cell::new(0) }
+    }
+
+    fn side(&self, stage: &StageRef, side: Side) -> Option<PathBuf> {
+        self.workspaces.side(stage.job.job, stage.stage, stage.attempt, side)
+    }
+
+    /// Runs one of the kit's commands to its end, and proves that nothing of it is left.
+    async fn run(&self, hold: &Hold, workspace: &Path, argv: &Argv, purpose: &Purpose<'_>) -> Result<Ended, Trouble> {
+        let stopped = || Trouble::Infrastructure("it was stopped".to_owned());
+        if hold.is_stopped() {
+            return Err(stopped());
+        }
+        let output = DevRunId(uuid::Uuid::now_v7());
+        let spec = self.judge_spec(workspace, argv, output, purpose.reports_times);
+        let run = self.launcher.launch(spec).await.map_err(|fault| Trouble::Infrastructure(fault.to_string()))?;
+        let run = Rc::new(run);
+        // From here on a stop finds it.
+        hold.add(Rc::clone(&run));
+        let _remove = RemoveAtEnd(self.judge_outputs.file(output));
+        if hold.is_stopped() {
+            return Err(stopped());
+        }
+        let executed = run.go().await;
+        let ended = match &executed {
+            Err(_) => None,
+            Ok(()) => tokio::select! {
+                ended = run.ended() => Some(ended),
+                () = tokio::time::sleep(purpose.limit.to_std()) => None,
+                () = hold.stopped() => return Err(stopped()),
+            },
+        };
+        let proof = run.stop(false).await;
+        if let StopProof::NotProved { why } = proof {
+            return Err(Trouble::Infrastructure(why));
+        }
+        purpose.own_use.add(run.ended().await.cpu_ns);
+        run.finished().await;
+        hold.remove(&run);
+        if hold.is_stopped() {
+            return Err(stopped());
+        }
+        if let Err(fault) = executed {
+            let program = argv.0.first().map_or("", String::as_str);
+            return Err(Trouble::Sides(format!("program {program} could not be executed: {}", fault.why)));
+        }
+        let what = purpose.what;
+        let Some(ended) = ended else {
+            let (limit, name) = (purpose.limit, purpose.limit_name);
+            let tail = self.tail(output);
+            return Err(Trouble::Sides(format!(
+                "{what} took longer than {limit} ({name} in the kit's contract) and was ended{tail}"
+            )));
+        };
+        match ended.exit {
+            Exit::Code(0) => Ok(ended),
+            Exit::Code(code) => Err(Trouble::Sides(format!("{what} exited with {code}{}", self.tail(output)))),
+            // Nobody of ours ended it: the kernel where memory ran out, or somebody by hand.
+            Exit::Signal(libc::SIGKILL) => Err(Trouble::Lost(format!("{what} was killed{}", self.tail(output)))),
+            Exit::Signal(signal) => {
+                Err(Trouble::Sides(format!("{what} was ended by signal {signal}{}", self.tail(output))))
+            }
+        }
+    }
+
+    fn judge_spec(&self, workspace: &Path, argv: &Argv, output: DevRunId, reports_times: bool) -> LaunchSpec {
+        let identity = self.settings.accounts.judge();
+        let toolchains = self.judge_toolchains(identity);
+        let mut hidden = toolchains.hidden.clone();
+        hidden.push(self.settings.data.clone());
+        // A candidate may not read what the lanes have at hand.
+        hidden.extend(self.workspaces.others_trees(workspace));
+        LaunchSpec {
+            name: format!("judge-{}", uuid::Uuid::now_v7()),
+            argv: argv.0.clone(),
+            env: plain_env(toolchains),
+            workspace: workspace.to_owned(),
+            workspace_at: WORKSPACE_AT.into(),
+            read_only: toolchains.read_only.clone(),
+            hidden,
+            nodes: Vec::new(),
+            identity,
+            capture: Some(self.judge_outputs.file(output)),
+            reports_times,
+            keeps_leftovers: false,
+        }
+    }
+
+    fn judge_toolchains(&self, identity: Identity) -> &Toolchains {
+        // Found once: reading PATH's folders before each timed run would only make noise.
+        self.judge_toolchains.get_or_init(|| find_toolchains(identity))
+    }
+
+    /// The end of a command's output, as the end of a sentence.
+    fn tail(&self, output: DevRunId) -> String {
+        let whole = self.judge_outputs.read(output, 0, 0).map_or(0, |slice| slice.total);
+        let from = whole.saturating_sub(FAILURE_TAIL_BYTES);
+        let Some(slice) = self.judge_outputs.read(output, from, FAILURE_TAIL_BYTES as usize) else {
+            return String::new();
+        };
+        let text = String::from_utf8_lossy(&slice.bytes);
+        let text = text.trim();
+        if text.is_empty() {
+            return ", and wrote nothing".to_owned();
+        }
+        let cut = if from > 0 { "..." } else { "" };
+        format!("; its output ends: {cut}{text}")
+    }
+}
+
+impl Trouble {
+    fn report(self, side: Side) -> StepReport {
+        match self {
+            Trouble::Sides(why) => StepReport::Failed { side, why },
+            Trouble::Lost(why) => StepReport::Lost { side, why },
+            Trouble::Infrastructure(why) => StepReport::NotCarriedOut { why },
+        }
+    }
+}
+
+/// A file that goes with the value.
+struct RemoveAtEnd(PathBuf);
+
+impl Drop for RemoveAtEnd {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.0) {
+            tracing::debug!(file = %self.0.display(), %error, "an output file stays");
+        }
+    }
+}
+
+fn not_laid_out() -> StepReport {
+    StepReport::NotCarriedOut { why: "the workspaces of this attempt are not laid out".to_owned() }
+}
+
+/// Reads the seconds that a measuring program wrote on descriptor 3.
+fn reported_ns(bytes: &[u8]) -> Result<u64, String> {
+    let text = String::from_utf8_lossy(bytes);
+    let shown: String = text.trim().chars().take(80).collect();
+    let expected = "expected its time in seconds, such as 0.125";
+    if shown.is_empty() {
+        return Err(format!("its measured run wrote nothing on descriptor 3; {expected}"));
+    }
+    let seconds = text.trim().parse::<f64>().ok().filter(|seconds| seconds.is_finite());
+    let ns = seconds.map(|seconds| (seconds * 1e9).round());
+    match ns {
+        Some(ns) if (1.0..1e18).contains(&ns) => Ok(ns as u64),
+        _ => Err(format!("its measured run wrote {shown:?} on descriptor 3; {expected}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reported_time_is_seconds_and_nothing_else() {
+        assert_eq!(reported_ns(b"0.125\n"), Ok(125_000_000));
+        assert_eq!(reported_ns(b" 1e-6 "), Ok(1_000));
+        assert_eq!(
+            reported_ns(b""),
+            Err("its measured run wrote nothing on descriptor 3; expected its time in seconds, such as 0.125".into())
+        );
+        for text in ["0", "-1", "nan", "inf", "1e300", "0.1 s", "0.1\n0.2", "\u{fffd}"] {
+            let said =
+                format!("its measured run wrote {text:?} on descriptor 3; expected its time in seconds, such as 0.125");
+            assert_eq!(reported_ns(text.as_bytes()), Err(said));
+        }
+    }
+}

@@ -1,0 +1,493 @@
+//! Repositories, lanes' worktrees, changes and the judge's own copies of them, as the port [`Workspaces`].
+//!
+//! Data folder: `git/` (the rig's stores), `work/JOB/STAGE-ATTEMPT/` (the judge's copies; which is whose stands in the
+//! file `sides` there, since a measured program can see its folder's name), `trees` (the lanes' worktrees of every run,
+//! one a line, so that a development run can be kept from seeing the others').
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use futures_util::future::LocalBoxFuture;
+
+use thermite_core::block::Side;
+use thermite_core::contract::Target;
+use thermite_core::dev_run::DevRunSpec;
+use thermite_core::ids::{JobId, LANE_MAX, LaneId};
+use thermite_core::job::{JobSpec, PinnedChange, StageKind};
+use thermite_core::limits;
+use thermite_core::refusal::Refusal;
+use thermite_core::run::RunSpec;
+
+use super::git::command::GitFault;
+use super::git::{Git, Repository, Worktree};
+use super::kit::{self, Editable};
+use super::launch::{Identity, hand_over};
+use crate::ports::{RunRequest, Workspaces};
+
+/// How many paths a refusal lists.
+const PATHS_SHOWN: usize = 5;
+/// What a revision begins with that means a lane's tree as it stands, uncommitted work included: `lane:2`.
+const LANE_PREFIX: &str = "lane:";
+
+/// Which uids contained commands run as, where the rig is root: one for the judge, one for each lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accounts {
+    base: Option<u32>,
+}
+
+impl Accounts {
+    /// `base` is the judge's uid and gid, `base + N` lane N's. They must belong to nobody else on the machine.
+    pub const fn dedicated(base: u32) -> Accounts {
+        Accounts { base: Some(base) }
+    }
+
+    /// Everything runs as the rig's own user, which is not root.
+    pub const fn rigs_user() -> Accounts {
+        Accounts { base: None }
+    }
+
+    /// Who the judge's builds, checks and measured runs run as.
+    pub const fn judge(self) -> Identity {
+        match self.base {
+            Some(base) => Identity::Dedicated { uid: base, gid: base },
+            None => Identity::RigsUser,
+        }
+    }
+
+    /// Who a lane's development runs run as.
+    pub const fn lane(self, lane: LaneId) -> Identity {
+        match self.base {
+            Some(base) => {
+                let own = base + lane.number() as u32;
+                Identity::Dedicated { uid: own, gid: own }
+            }
+            None => Identity::RigsUser,
+        }
+    }
+}
+
+/// The rig's workspaces. Clones share the same data folder.
+#[derive(Clone, Debug)]
+pub struct HostWorkspaces {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    git: Git,
+    work: PathBuf,
+    accounts: Accounts,
+    /// The `PATH` that commands of lanes get.
+    path: String,
+    /// The lanes' worktrees of every run there has been, and the file that keeps them.
+    trees: Mutex<BTreeSet<PathBuf>>,
+    trees_file: PathBuf,
+    /// One thread at a time writes into the stores.
+    storing: Mutex<()>,
+    /// One thread at a time lays out or takes away the judge's copies: a layout that nobody waits for any more must not
+    /// come after its job was forgotten.
+    laying: Mutex<()>,
+}
+
+impl HostWorkspaces {
+    /// Opens the data folder's workspaces; `path` is the `PATH` that lanes' commands are looked for in.
+    ///
+    /// # Errors
+    /// Where the data folder cannot be read or written.
+    pub fn open(data: &Path, accounts: Accounts, path: String) -> io::Result<HostWorkspaces> {
+        std::fs::create_dir_all(data.join("work"))?;
+        let work = data.canonicalize()?.join("work");
+        let trees_file = data.join("trees");
+        let trees = match std::fs::read_to_string(&trees_file) {
+            Ok(text) => text.lines().map(PathBuf::from).collect(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeSet::new(),
+            Err(error) => return Err(error),
+        };
+        Ok(HostWorkspaces {
+            shared: Arc::new(Shared {
+                git: Git::open(data)?,
+                work,
+                accounts,
+                path,
+                trees: Mutex::new(trees),
+                trees_file,
+                storing: Mutex::new(()),
+                laying: Mutex::new(()),
+            }),
+        })
+    }
+
+    /// The worktrees that a development run in `own` must not see: every other lane's that was ever opened.
+    pub fn others_trees(&self, own: &Path) -> Vec<PathBuf> {
+        let trees = self.shared.trees.lock().expect("no thread panics while it holds this lock: it only reads a set");
+        // A tree that is gone cannot be hidden, and needs not be.
+        trees.iter().filter(|tree| tree.as_path() != own && tree.is_dir()).cloned().collect()
+    }
+
+    /// Lays out champion and candidate for one attempt, each in a folder of its own that the judge's account owns.
+    ///
+    /// # Errors
+    /// A sentence, where git or the disk fails: infrastructure.
+    pub fn lay_out(&self, job: &JobSpec, stage: StageKind, attempt: u32) -> Result<(), String> {
+        self.shared.lay_out(job, stage, attempt)
+    }
+
+    /// Where an attempt's copy of one side is; none where it was not laid out.
+    pub fn side(&self, job: JobId, stage: StageKind, attempt: u32, side: Side) -> Option<PathBuf> {
+        let attempt = self.shared.attempt(job, stage, attempt);
+        let sides = std::fs::read_to_string(attempt.join("sides")).ok()?;
+        let mut names = sides.lines();
+        let name = match side {
+            Side::Champion => names.next(),
+            Side::Change => names.nth(1),
+        };
+        Some(attempt.join(name?))
+    }
+
+    /// Takes what a job's attempts laid out off the disk, on the calling thread.
+    pub fn forget_here(&self, job: JobId) {
+        let _laying = in_turn(&self.shared.laying);
+        let folder = self.shared.work.join(job.to_string());
+        match std::fs::remove_dir_all(&folder) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => tracing::warn!(folder = %folder.display(), %error, "an ended job's files stay"),
+        }
+    }
+}
+
+impl Workspaces for HostWorkspaces {
+    fn open(&self, request: RunRequest) -> LocalBoxFuture<'static, Result<RunSpec, Refusal>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(elsewhere(move || shared.open_run(&request)))
+    }
+
+    fn pin(
+        &self,
+        run: RunSpec,
+        champion: String,
+        change: String,
+    ) -> LocalBoxFuture<'static, Result<PinnedChange, Refusal>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(elsewhere(move || shared.pin(&run, &champion, &change)))
+    }
+
+    fn check_command(&self, spec: &DevRunSpec) -> Result<(), Refusal> {
+        let path = spec.env.iter().find(|(name, _)| name == "PATH").map_or(self.shared.path.as_str(), |(_, path)| path);
+        check_command(spec, path)
+    }
+
+    fn forget(&self, job: JobId) -> LocalBoxFuture<'static, ()> {
+        let workspaces = self.clone();
+        Box::pin(async move {
+            if let Err(error) = tokio::task::spawn_blocking(move || workspaces.forget_here(job)).await {
+                tracing::warn!(%job, %error, "an ended job's files stay");
+            }
+        })
+    }
+}
+
+/// Does heavy work on a thread of its own, so that the policy's goes on.
+async fn elsewhere<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(answer) => answer,
+        Err(error) => Err(Refusal::Repository { why: format!("looking at the repository failed: {error}") }),
+    }
+}
+
+impl From<GitFault> for Refusal {
+    fn from(fault: GitFault) -> Refusal {
+        Refusal::Repository { why: fault.to_string() }
+    }
+}
+
+impl Shared {
+    fn open_run(&self, request: &RunRequest) -> Result<RunSpec, Refusal> {
+        let repository = self.git.repository(&request.repo)?;
+        let champion = self.git.resolve(&repository, &request.champion)?;
+        self.keep(&repository, &champion)?;
+        let kit_path = inside(&request.kit)?;
+        let (kit, kit_hash) = self.kit(&repository, &champion, &kit_path)?;
+        if kit.target != Target::Cpu {
+            return Err(Refusal::WrongTarget { kit: kit.name, wants: kit.target, has: Target::Cpu });
+        }
+        let lanes = self.lanes(&repository, &request.lanes)?;
+        self.remember(&lanes)?;
+        Ok(RunSpec { repo: repository.path, kit_path, kit, kit_hash, champion, lanes })
+    }
+
+    fn keep(&self, repository: &Repository, commit: &str) -> Result<(), GitFault> {
+        let _storing = in_turn(&self.storing);
+        self.git.keep(repository, commit)
+    }
+
+    fn kit(
+        &self,
+        repository: &Repository,
+        champion: &str,
+        path: &Path,
+    ) -> Result<(thermite_core::contract::Kit, String), Refusal> {
+        let shown = path.display();
+        let bytes = self.git.file(repository, champion, path, limits::KIT_BYTES_MAX)?.ok_or_else(|| {
+            let why = format!("{shown} is not a file in champion {champion} of {}", repository.path.display());
+            Refusal::Kit { why }
+        })?;
+        let kit = kit::parse(&shown.to_string(), &bytes).map_err(|fault| Refusal::Kit { why: fault.to_string() })?;
+        Ok((kit, kit::hash(&bytes)))
+    }
+
+    /// Finds the lanes' worktrees: each one of the repository's, none twice, none inside another.
+    fn lanes(&self, repository: &Repository, folders: &[PathBuf]) -> Result<Vec<PathBuf>, Refusal> {
+        if folders.is_empty() || folders.len() > usize::from(LANE_MAX) {
+            return Err(Refusal::Impossible {
+                thing: "the number of lanes".to_owned(),
+                value: folders.len().to_string(),
+                expected: format!("1 to {LANE_MAX}"),
+            });
+        }
+        let mut lanes: Vec<PathBuf> = Vec::new();
+        for (index, folder) in folders.iter().enumerate() {
+            let number = index + 1;
+            let found = self
+                .git
+                .worktree(repository, folder)
+                .map_err(|fault| Refusal::Repository { why: format!("lane {number}: {fault}") })?;
+            for (earlier, other) in lanes.iter().enumerate() {
+                if other.starts_with(&found.path) || found.path.starts_with(other) {
+                    return Err(Refusal::Impossible {
+                        thing: format!("lane {number}'s worktree"),
+                        value: found.path.display().to_string(),
+                        expected: format!("apart from lane {}'s, {}", earlier + 1, other.display()),
+                    });
+                }
+            }
+            if found.git_dir == repository.common && self.accounts.judge() != Identity::RigsUser {
+                return Err(Refusal::Impossible {
+                    thing: format!("lane {number}'s worktree"),
+                    value: found.path.display().to_string(),
+                    expected:
+                        "a linked worktree (`git worktree add`): a lane's tree is given to the lane's account, and \
+                               the repository itself must not be"
+                            .to_owned(),
+                });
+            }
+            if self.work.starts_with(&found.path) {
+                return Err(Refusal::Impossible {
+                    thing: format!("lane {number}'s worktree"),
+                    value: found.path.display().to_string(),
+                    expected: "apart from the rig's data folder, which no lane may see".to_owned(),
+                });
+            }
+            if found.path.to_str().is_none_or(|path| path.contains('\n')) {
+                return Err(Refusal::Impossible {
+                    thing: format!("lane {number}'s worktree"),
+                    value: found.path.display().to_string(),
+                    expected: "a path of UTF-8 text on one line".to_owned(),
+                });
+            }
+            lanes.push(found.path);
+        }
+        Ok(lanes)
+    }
+
+    /// Keeps the lanes' worktrees for [`HostWorkspaces::others_trees`], also after a restart.
+    fn remember(&self, lanes: &[PathBuf]) -> Result<(), Refusal> {
+        let mut trees = self.trees.lock().expect("no thread panics while it holds this lock: it only grows a set");
+        if lanes.iter().all(|lane| trees.contains(lane)) {
+            return Ok(());
+        }
+        trees.extend(lanes.iter().cloned());
+        let text: String = trees.iter().map(|tree| format!("{}\n", tree.display())).collect();
+        let beside = self.trees_file.with_extension("new");
+        std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, &self.trees_file)).map_err(|error| {
+            Refusal::Repository { why: format!("{} cannot be written: {error}", self.trees_file.display()) }
+        })
+    }
+
+    fn pin(&self, run: &RunSpec, champion: &str, change: &str) -> Result<PinnedChange, Refusal> {
+        let repository = self.git.repository(&run.repo)?;
+        let champion = self.git.resolve(&repository, champion)?;
+        self.keep(&repository, &champion)?;
+        let (kit, kit_hash) = self.kit(&repository, &champion, &run.kit_path)?;
+        if kit.target != Target::Cpu {
+            return Err(Refusal::WrongTarget { kit: kit.name, wants: kit.target, has: Target::Cpu });
+        }
+        let editable = Editable::new(&kit.editable).map_err(|fault| Refusal::Kit { why: fault.to_string() })?;
+        // The kit's own file says what is measured: it is never the change's to touch, whatever its globs say.
+        let may_touch = |path: &Path| editable.covers(path) && path != run.kit_path;
+        let commit = self.change(&repository, run, change, &may_touch)?;
+
+        let differences = self.git.differences(&repository, &champion, &commit)?;
+        if differences.is_empty() {
+            return Err(Refusal::NothingChanged { change: change.to_owned(), champion });
+        }
+        let outside: Vec<&Path> =
+            differences.iter().map(|difference| difference.path.as_path()).filter(|path| !may_touch(path)).collect();
+        if !outside.is_empty() {
+            return Err(Refusal::OutsideEditable { outside: first_few(&outside), editable: kit.editable.join(", ") });
+        }
+        if let Some(nested) = differences.iter().find(|difference| difference.is_nested) {
+            return Err(nested_repository(&nested.path));
+        }
+        // Only editable paths differ, so the change's tree is the champion's with the change's editable paths.
+        let candidate_tree = self.git.tree(&repository, &commit)?;
+        let candidate = {
+            let _storing = in_turn(&self.storing);
+            self.git.commit(&repository, &candidate_tree, &champion)?
+        };
+        let paths = differences.iter().map(|difference| difference.path.display().to_string()).collect();
+        Ok(PinnedChange { champion, change: commit, candidate, candidate_tree, paths, kit, kit_hash })
+    }
+
+    /// The kept commit of a change: a revision, or a lane's tree as it stands.
+    fn change(
+        &self,
+        repository: &Repository,
+        run: &RunSpec,
+        change: &str,
+        may_touch: &dyn Fn(&Path) -> bool,
+    ) -> Result<String, Refusal> {
+        let Some(number) = change.strip_prefix(LANE_PREFIX) else {
+            let commit = self.git.resolve(repository, change)?;
+            self.keep(repository, &commit)?;
+            return Ok(commit);
+        };
+        let lane =
+            number.parse::<usize>().ok().and_then(|number| number.checked_sub(1)).and_then(|at| run.lanes.get(at));
+        let Some(folder) = lane else {
+            return Err(Refusal::Impossible {
+                thing: "the change".to_owned(),
+                value: change.to_owned(),
+                expected: format!("a revision, or lane:1 to lane:{} for a lane's tree as it stands", run.lanes.len()),
+            });
+        };
+        let worktree: Worktree = self.git.worktree(repository, folder)?;
+        let _storing = in_turn(&self.storing);
+        // New files outside the editable paths are no part of a submission (rule E5): often they are built ones.
+        let captured = self.git.capture(repository, &worktree, may_touch)?;
+        match captured.nested.iter().find(|nested| may_touch(nested)) {
+            None => Ok(captured.commit),
+            Some(nested) => Err(nested_repository(nested)),
+        }
+    }
+
+    fn attempt(&self, job: JobId, stage: StageKind, attempt: u32) -> PathBuf {
+        self.work.join(job.to_string()).join(format!("{stage}-{attempt}"))
+    }
+
+    fn lay_out(&self, job: &JobSpec, stage: StageKind, attempt: u32) -> Result<(), String> {
+        let _laying = in_turn(&self.laying);
+        let folder = self.attempt(job.job, stage, attempt);
+        // What an attempt of that number left that never came to its end.
+        match std::fs::remove_dir_all(&folder) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(format!("{} cannot be emptied: {error}", folder.display())),
+        }
+        let mut sides = String::new();
+        for commit in [&job.pinned.champion, &job.pinned.candidate] {
+            let name = format!("{:016x}", getrandom::u64().map_err(|error| error.to_string())?);
+            let tree = folder.join(&name);
+            self.git.lay_out(commit, &tree).map_err(|fault| fault.to_string())?;
+            if let Identity::Dedicated { uid, gid } = self.accounts.judge() {
+                hand_over(&tree, uid, gid).map_err(|fault| fault.to_string())?;
+            }
+            sides.push_str(&name);
+            sides.push('\n');
+        }
+        // Written last: sides that are there are whole.
+        let file = folder.join("sides");
+        std::fs::write(&file, sides).map_err(|error| format!("{} cannot be written: {error}", file.display()))
+    }
+}
+
+/// Waits for one's turn. What is guarded is the order alone: whoever panicked in its turn left files that the next
+/// makes afresh, or a store that git itself keeps whole.
+fn in_turn(order: &Mutex<()>) -> std::sync::MutexGuard<'_, ()> {
+    order.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// A kit's path as git names it: relative, inside the repository.
+fn inside(path: &Path) -> Result<PathBuf, Refusal> {
+    let parts = path.components().map(|part| match part {
+        Component::Normal(part) => Some(part),
+        Component::CurDir => Some(std::ffi::OsStr::new("")),
+        Component::RootDir | Component::ParentDir | Component::Prefix(_) => None,
+    });
+    let plain: Option<PathBuf> = parts.filter(|part| part.is_none_or(|part| !part.is_empty())).collect();
+    match plain {
+        Some(plain) if !plain.as_os_str().is_empty() => Ok(plain),
+        _ => Err(Refusal::Impossible {
+            thing: "the kit's path".to_owned(),
+            value: path.display().to_string(),
+            expected: "relative to the repository's root and inside it, such as kit.toml".to_owned(),
+        }),
+    }
+}
+
+fn nested_repository(path: &Path) -> Refusal {
+    Refusal::Impossible {
+        thing: format!("{} in the change", path.display()),
+        value: "a nested repository".to_owned(),
+        expected: "files: git does not carry a nested repository's content".to_owned(),
+    }
+}
+
+fn first_few(paths: &[&Path]) -> String {
+    let shown: Vec<String> = paths.iter().take(PATHS_SHOWN).map(|path| path.display().to_string()).collect();
+    let more = paths.len().saturating_sub(PATHS_SHOWN);
+    if more == 0 { shown.join(", ") } else { format!("{} and {more} more", shown.join(", ")) }
+}
+
+/// Says whether a command can be started at all (rule A12).
+fn check_command(spec: &DevRunSpec, path: &str) -> Result<(), Refusal> {
+    let Some(program) = spec.argv.first().filter(|program| !program.is_empty()) else {
+        return Err(Refusal::EmptyCommand);
+    };
+    if spec.argv.len() > limits::COMMAND_ARGS_MAX {
+        return Err(Refusal::CommandTooLong {
+            size: spec.argv.len(),
+            unit: "arguments".to_owned(),
+            most: limits::COMMAND_ARGS_MAX,
+        });
+    }
+    let env_bytes = spec.env.iter().map(|(name, value)| name.len() + value.len() + 2).sum::<usize>();
+    let bytes = spec.argv.iter().map(|argument| argument.len() + 1).sum::<usize>() + env_bytes;
+    if bytes > limits::COMMAND_BYTES_MAX {
+        return Err(Refusal::CommandTooLong { size: bytes, unit: "bytes".to_owned(), most: limits::COMMAND_BYTES_MAX });
+    }
+    let mut texts = spec.argv.iter().chain(spec.env.iter().flat_map(|(name, value)| [name, value]));
+    if let Some(text) = texts.find(|text| text.contains('\0')) {
+        return Err(Refusal::Impossible {
+            thing: "an argument or variable of the command".to_owned(),
+            value: format!("{text:?}"),
+            expected: "text without NUL".to_owned(),
+        });
+    }
+    if let Some((name, _)) = spec.env.iter().find(|(name, _)| name.is_empty() || name.contains('=')) {
+        return Err(Refusal::Impossible {
+            thing: "a variable's name".to_owned(),
+            value: format!("{name:?}"),
+            expected: "not empty and without '='".to_owned(),
+        });
+    }
+    find_program(program, &spec.worktree, path)
+}
+
+/// Looks for a program as the run will: by path from its tree, or by name in `PATH`.
+fn find_program(program: &str, tree: &Path, path: &str) -> Result<(), Refusal> {
+    let executable = |file: &Path| {
+        std::fs::metadata(file).is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+    };
+    let (found, looked_in) = if program.contains('/') {
+        (executable(&tree.join(program)), tree.display().to_string())
+    } else {
+        (path.split(':').any(|folder| executable(&tree.join(folder).join(program))), path.to_owned())
+    };
+    if found { Ok(()) } else { Err(Refusal::NoSuchProgram { program: program.to_owned(), looked_in }) }
+}

@@ -1,0 +1,516 @@
+//! The judge queue's mailbox: jobs, and the stage of each device it has claimed. The rules are
+//! `thermite_core::judge_queue`'s and `thermite_core::stage`'s.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use actix::prelude::*;
+use tokio::sync::oneshot;
+use tracing::{debug, info, warn};
+
+use thermite_core::device::DeviceInput;
+use thermite_core::fold::RigHistory;
+use thermite_core::hold::StopCause;
+use thermite_core::ids::{HoldId, Holder, JobId, MemberId, RunId};
+use thermite_core::job::{JobSpec, StageKind};
+use thermite_core::judge_queue::{
+    JudgeEffect, JudgeFact, JudgeInput, JudgeQueue, LiveJob, StageResult, Submission, Submit, Ticket,
+};
+use thermite_core::limits;
+use thermite_core::log::LogEntry;
+use thermite_core::noise::{Noise, NoiseKey};
+use thermite_core::pool::PoolInput;
+use thermite_core::record::{AttemptAudit, MeasuredOn, Screened, VerdictRecord};
+use thermite_core::refusal::InfrastructureFailure;
+use thermite_core::run::{RunSpec, RunState};
+use thermite_core::stage::{Directive, Stage, StageEnd, StagePlan, StageStep, StageView, StepReport};
+use thermite_core::time::Moment;
+use thermite_core::verdict::Verdict;
+
+use crate::alarm::Alarm;
+use crate::events::Events;
+use crate::member::{MemberDoors, RunStep, ToMember};
+use crate::outbox::{Append, Outbox};
+use crate::pool::{PoolActor, ToPool};
+use crate::ports::{Batch, Clock, DeviceFacts, Ids, Workspaces};
+use crate::rig::{No, Submitted};
+use crate::view::RigHappening;
+
+mod stages;
+
+/// Says something to the judge queue.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct ToJudge(pub(crate) JudgeInput);
+
+/// A device says that the judge may ask for steps under this hold.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct StageOpened {
+    pub(crate) hold: HoldId,
+}
+
+/// Starts a run; answered once it is durable.
+#[derive(Message)]
+#[rtype(result = "Result<RunId, No>")]
+pub(crate) struct StartRun {
+    pub(crate) run: RunId,
+    pub(crate) spec: RunSpec,
+    pub(crate) key: Option<String>,
+}
+
+/// Pauses, resumes or ends a run; answered once it is so.
+#[derive(Message)]
+#[rtype(result = "Result<RunState, No>")]
+pub(crate) struct ChangeRun {
+    pub(crate) run: RunId,
+    pub(crate) state: RunState,
+}
+
+/// Submits a pinned job; answered once it is durable and nobody passes it.
+#[derive(Message)]
+#[rtype(result = "Result<Submitted, No>")]
+pub(crate) struct SubmitPinned {
+    pub(crate) spec: JobSpec,
+    pub(crate) key: Option<String>,
+}
+
+/// What a run is, for what is asked of it; refused where it takes no new work.
+#[derive(Message)]
+#[rtype(result = "Result<RunFacts, No>")]
+pub(crate) struct TakesWork {
+    pub(crate) run: RunId,
+    /// Whether a paused run will do: its jobs are accepted and keep their place.
+    pub(crate) paused_too: bool,
+}
+
+/// What a run is, for what is asked of it.
+pub(crate) struct RunFacts {
+    pub(crate) spec: RunSpec,
+    pub(crate) champion: String,
+}
+
+/// What the judge does.
+#[derive(Message)]
+#[rtype(result = "JudgeLook")]
+pub(crate) struct LookAtJudge {
+    pub(crate) which: WhichJobs,
+}
+
+/// Which live jobs to look at.
+pub(crate) enum WhichJobs {
+    /// Those with a device, then the others in order, at most this many.
+    First(usize),
+    /// These.
+    These(Vec<JobId>),
+}
+
+/// What the judge does.
+#[derive(MessageResponse)]
+pub(crate) struct JudgeLook {
+    pub(crate) live: Vec<LiveJob>,
+    pub(crate) live_count: usize,
+    pub(crate) stages: BTreeMap<HoldId, StageView>,
+    /// Since when each of the live ones is asked for, on this rig's clock.
+    pub(crate) since: BTreeMap<JobId, Moment>,
+}
+
+/// A stage that a device was claimed for.
+struct Claimed {
+    job: JobId,
+    stage: StageKind,
+    attempt: u32,
+    /// Its steps; none before the device opened it.
+    steps: Option<Stage>,
+    /// Whether a step's report is awaited.
+    asked: bool,
+    builds_done: bool,
+}
+
+/// Who waits for a submission's answer, and whether the job was there before.
+type Submitter = (bool, oneshot::Sender<Result<Submitted, No>>);
+
+/// What a stage left to be made durable with what follows from it.
+#[derive(Default)]
+struct Closed {
+    record: Option<VerdictRecord>,
+    audit: Option<AttemptAudit>,
+    noise: Option<Noise>,
+}
+
+/// All jobs of all runs.
+pub(crate) struct JudgeQueueActor {
+    queue: JudgeQueue,
+    specs: BTreeMap<JobId, Arc<JobSpec>>,
+    job_keys: BTreeMap<JobId, String>,
+    runs: BTreeMap<RunId, RunSpec>,
+    starting: BTreeMap<RunId, Option<String>>,
+    screened: BTreeMap<JobId, String>,
+    since: BTreeMap<JobId, Moment>,
+    noise: BTreeMap<NoiseKey, Noise>,
+    claimed: BTreeMap<HoldId, Claimed>,
+    closed: BTreeMap<HoldId, Closed>,
+    submitters: BTreeMap<JobId, Vec<Submitter>>,
+    /// In order of asking, which is the order of their answers.
+    run_askers: BTreeMap<RunId, VecDeque<oneshot::Sender<Result<RunState, No>>>>,
+    members: BTreeMap<MemberId, (MemberDoors, DeviceFacts)>,
+    clock: Rc<dyn Clock>,
+    ids: Rc<dyn Ids>,
+    events: Rc<Events>,
+    workspaces: Rc<dyn Workspaces>,
+    pool: Addr<PoolActor>,
+    outbox: Addr<Outbox>,
+    alarm: Alarm,
+}
+
+/// What a judge queue's actor is born with.
+pub(crate) struct JudgeBirth {
+    pub(crate) members: BTreeMap<MemberId, (MemberDoors, DeviceFacts)>,
+    pub(crate) clock: Rc<dyn Clock>,
+    pub(crate) ids: Rc<dyn Ids>,
+    pub(crate) events: Rc<Events>,
+    pub(crate) workspaces: Rc<dyn Workspaces>,
+    pub(crate) pool: Addr<PoolActor>,
+    pub(crate) outbox: Addr<Outbox>,
+}
+
+impl JudgeQueueActor {
+    pub(crate) fn new(history: &RigHistory, birth: JudgeBirth) -> JudgeQueueActor {
+        let JudgeBirth { members, clock, ids, events, workspaces, pool, outbox } = birth;
+        let device = members.values().next().map(|member| member.1.clone());
+        let same = |spec: &JobSpec| same_change(spec, device.as_ref());
+        let mut queue = JudgeQueue::new(members.len());
+        queue.restore(history, same, |spec| spec.pinned.kit.contract.stage_worst());
+        let open = history.jobs.iter().filter(|(_, job)| job.end.is_none());
+        JudgeQueueActor {
+            queue,
+            specs: open.clone().map(|(id, job)| (*id, job.spec.clone())).collect(),
+            job_keys: BTreeMap::new(),
+            runs: history.runs.iter().map(|(id, run)| (*id, run.spec.clone())).collect(),
+            starting: BTreeMap::new(),
+            screened: open
+                .filter_map(|(id, job)| job.screened.as_ref().map(|screened| (*id, screened.1.clone())))
+                .collect(),
+            since: history.jobs.iter().filter(|(_, job)| job.end.is_none()).map(|(id, _)| (*id, clock.now())).collect(),
+            noise: history.noise.clone(),
+            claimed: BTreeMap::new(),
+            closed: BTreeMap::new(),
+            submitters: BTreeMap::new(),
+            run_askers: BTreeMap::new(),
+            members,
+            clock,
+            ids,
+            events,
+            workspaces,
+            pool,
+            outbox,
+            alarm: Alarm::default(),
+        }
+    }
+
+    fn take(&mut self, input: JudgeInput, ctx: &mut Context<Self>) {
+        let now = self.clock.now();
+        debug!(?input, "judge takes");
+        let mut effects = self.queue.advance(now); // Deadlines first: a late timer must not change an outcome.
+        effects.extend(self.queue.handle(now, input));
+        self.carry_out(effects, ctx);
+    }
+
+    fn carry_out(&mut self, effects: Vec<JudgeEffect>, ctx: &mut Context<Self>) {
+        for effect in effects {
+            debug!(?effect, "judge wants");
+            match effect {
+                JudgeEffect::Record { ticket, job, facts } => self.record(ticket, job, facts, ctx),
+                JudgeEffect::RecordRun { run, state } => self.record_run(run, state, ctx),
+                JudgeEffect::Tell(work) => self.pool.do_send(ToPool(PoolInput::JudgeWork(work))),
+                JudgeEffect::StopWaiters { run, why } => self.pool.do_send(ToPool(PoolInput::RunStopped { run, why })),
+                JudgeEffect::Claim { hold } => self.pool.do_send(ToPool(PoolInput::Claim { by: Holder::Judge, hold })),
+                JudgeEffect::ReleaseUnused { hold } => {
+                    self.pool.do_send(ToPool(PoolInput::ReleaseUnused { by: Holder::Judge, hold }));
+                }
+                JudgeEffect::StartStage { hold, job, stage, attempt } => {
+                    let claimed = Claimed { job, stage, attempt, steps: None, asked: false, builds_done: false };
+                    self.claimed.insert(hold, claimed);
+                    self.tell_member(hold, DeviceInput::Start { number: hold.number, by: Holder::Judge, limit: None });
+                }
+                JudgeEffect::EndHold { hold } => {
+                    self.claimed.remove(&hold);
+                    self.tell_member(hold, DeviceInput::Stop { number: hold.number, cause: StopCause::StageOver });
+                }
+                JudgeEffect::AnswerSubmitted { job, ahead } => {
+                    for (same, submitter) in self.submitters.remove(&job).unwrap_or_default() {
+                        // An asker that went away has no use for the answer.
+                        drop(submitter.send(Ok(Submitted { job, ahead, same })));
+                    }
+                }
+                JudgeEffect::AnswerNotRecorded { job } => {
+                    self.specs.remove(&job);
+                    for (_, submitter) in self.submitters.remove(&job).unwrap_or_default() {
+                        drop(submitter.send(Err(not_recorded())));
+                    }
+                }
+                JudgeEffect::AnswerRun { run, state } => {
+                    if let Some(asker) = self.run_askers.get_mut(&run).and_then(VecDeque::pop_front) {
+                        drop(asker.send(state.ok_or_else(not_recorded)));
+                    }
+                }
+                JudgeEffect::JobEnded { job, outcome } => {
+                    info!(%job, ?outcome, "verdict");
+                    self.specs.remove(&job);
+                    self.screened.remove(&job);
+                    self.since.remove(&job);
+                    ctx.spawn(self.workspaces.forget(job).into_actor(self));
+                }
+            }
+        }
+        self.set_alarm(ctx);
+    }
+
+    fn set_alarm(&mut self, ctx: &mut Context<Self>) {
+        let stages = self.claimed.values().filter_map(|claimed| claimed.steps.as_ref()?.next_deadline());
+        let deadline = stages.chain(self.queue.next_deadline()).map(|next| next.0).min();
+        self.alarm.set(ctx, self.clock.now(), deadline, Self::ring);
+    }
+
+    fn ring(&mut self, ctx: &mut Context<Self>) {
+        self.alarm.rung();
+        let effects = self.queue.advance(self.clock.now());
+        self.carry_out(effects, ctx);
+        self.advance_stages(ctx);
+    }
+
+    fn tell_member(&self, hold: HoldId, input: DeviceInput) {
+        if let Some((doors, _)) = self.members.get(&hold.member) {
+            doors.input.do_send(ToMember(input));
+        }
+    }
+
+    /// Makes a job's facts durable. A submission is answered with the fault where they cannot be; what has happened is
+    /// tried until they can.
+    fn record(&mut self, ticket: Ticket, job: JobId, facts: Vec<JudgeFact>, ctx: &mut Context<Self>) {
+        let mut batch = Batch::default();
+        for fact in facts {
+            self.write(job, fact, &mut batch);
+        }
+        let patient = !matches!(ticket, Ticket::Submit(_));
+        let append = self.outbox.send(Append { batch, patient }).into_actor(self);
+        ctx.spawn(append.map(move |answer, judge, ctx| {
+            judge.take(
+                match answer {
+                    Ok(Ok(())) => JudgeInput::Recorded(ticket),
+                    Ok(Err(_)) | Err(_) => JudgeInput::NotRecorded(ticket),
+                },
+                ctx,
+            );
+        }));
+    }
+
+    /// Writes one fact, with the stage's record and noise where it closes one.
+    fn write(&mut self, job: JobId, fact: JudgeFact, batch: &mut Batch) {
+        let closing = match &fact {
+            JudgeFact::ScreeningWon { hold }
+            | JudgeFact::AttemptFailed { hold, .. }
+            | JudgeFact::Ended { hold: Some(hold), .. } => self.closed.remove(hold),
+            JudgeFact::Submitted
+            | JudgeFact::StageStarted { .. }
+            | JudgeFact::SentBack
+            | JudgeFact::Ended { hold: None, .. }
+            | JudgeFact::ChampionMoved { .. } => None,
+        };
+        let Closed { record, audit, noise } = closing.unwrap_or_default();
+        let hash = record.as_ref().map(VerdictRecord::hash);
+        batch.entries.extend(noise.map(|noise| LogEntry::NoiseMeasured { noise }));
+        batch.entries.extend(match fact {
+            JudgeFact::Submitted => self
+                .specs
+                .get(&job)
+                .map(|spec| LogEntry::JobSubmitted { spec: spec.clone(), key: self.job_keys.remove(&job) }),
+            JudgeFact::StageStarted { stage, attempt, hold } => {
+                Some(LogEntry::StageStarted { job, stage, attempt, hold })
+            }
+            JudgeFact::ScreeningWon { hold } => {
+                let record = hash.expect("a screening is won with a record");
+                self.screened.insert(job, record.clone());
+                Some(LogEntry::ScreeningWon { job, hold, record })
+            }
+            JudgeFact::AttemptFailed { stage, hold, why } => Some(LogEntry::AttemptFailed { job, stage, hold, why }),
+            JudgeFact::SentBack => Some(LogEntry::SentBack { job }),
+            JudgeFact::Ended { outcome, .. } => Some(LogEntry::JobEnded { job, outcome, record: hash }),
+            JudgeFact::ChampionMoved { from, to } => {
+                self.specs.get(&job).map(|spec| LogEntry::ChampionMoved { run: spec.run, from, to, by: job })
+            }
+        });
+        batch.records.extend(record);
+        batch.audits.extend(audit);
+    }
+
+    fn record_run(&mut self, run: RunId, state: RunState, ctx: &mut Context<Self>) {
+        let entry = match (self.starting.remove(&run), self.runs.get(&run)) {
+            (Some(key), Some(spec)) => LogEntry::RunStarted { run, spec: Box::new(spec.clone()), key },
+            _ => LogEntry::RunChanged { run, state },
+        };
+        let batch = Batch { entries: vec![entry], ..Batch::default() };
+        let append = self.outbox.send(Append { batch, patient: false }).into_actor(self);
+        ctx.spawn(append.map(move |answer, judge, ctx| {
+            let ticket = Ticket::Run(run);
+            judge.take(
+                match answer {
+                    Ok(Ok(())) => JudgeInput::Recorded(ticket),
+                    Ok(Err(_)) | Err(_) => JudgeInput::NotRecorded(ticket),
+                },
+                ctx,
+            );
+        }));
+    }
+}
+
+/// What makes two submissions the same: content, champion, kit with its contract, kind of device (rule D5).
+fn same_change(spec: &JobSpec, device: Option<&DeviceFacts>) -> String {
+    let pinned = &spec.pinned;
+    let model = device.map_or("", |device| device.model.as_str());
+    format!("{} {} {} {model}", pinned.candidate_tree, pinned.champion, pinned.kit_hash)
+}
+
+fn not_recorded() -> No {
+    No::Infrastructure(InfrastructureFailure::Records { why: "the log refused the entry".to_owned() })
+}
+
+impl Actor for JudgeQueueActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let effects = self.queue.open();
+        self.carry_out(effects, ctx);
+    }
+}
+
+impl Handler<ToJudge> for JudgeQueueActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: ToJudge, ctx: &mut Self::Context) {
+        if let JudgeInput::HoldEnded { hold, .. } = &msg.0 {
+            self.claimed.remove(hold);
+        }
+        self.take(msg.0, ctx);
+    }
+}
+
+impl Handler<StageOpened> for JudgeQueueActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: StageOpened, ctx: &mut Self::Context) {
+        self.open_stage(msg.hold, ctx);
+    }
+}
+
+impl Handler<StartRun> for JudgeQueueActor {
+    type Result = ResponseFuture<Result<RunId, No>>;
+
+    fn handle(&mut self, msg: StartRun, ctx: &mut Self::Context) -> Self::Result {
+        let run = msg.run;
+        let effects = match self.queue.start_run(run, msg.spec.champion.clone()) {
+            Ok(effects) => effects,
+            Err(refusal) => return Box::pin(std::future::ready(Err(No::Refusal(refusal)))),
+        };
+        self.runs.insert(run, msg.spec);
+        self.starting.insert(run, msg.key);
+        let (asker, answer) = oneshot::channel();
+        self.run_askers.entry(run).or_default().push_back(asker);
+        self.carry_out(effects, ctx);
+        Box::pin(async move { answer.await.unwrap_or(Err(ending())).map(|_| run) })
+    }
+}
+
+impl Handler<ChangeRun> for JudgeQueueActor {
+    type Result = ResponseFuture<Result<RunState, No>>;
+
+    fn handle(&mut self, msg: ChangeRun, ctx: &mut Self::Context) -> Self::Result {
+        let effects = match self.queue.change_run(msg.run, msg.state) {
+            Ok(effects) => effects,
+            Err(refusal) => return Box::pin(std::future::ready(Err(No::Refusal(refusal)))),
+        };
+        let (asker, answer) = oneshot::channel();
+        self.run_askers.entry(msg.run).or_default().push_back(asker);
+        self.carry_out(effects, ctx);
+        Box::pin(async move { answer.await.unwrap_or(Err(ending())) })
+    }
+}
+
+impl Handler<SubmitPinned> for JudgeQueueActor {
+    type Result = ResponseFuture<Result<Submitted, No>>;
+
+    fn handle(&mut self, msg: SubmitPinned, ctx: &mut Self::Context) -> Self::Result {
+        let SubmitPinned { spec, key } = msg;
+        let device = self.members.values().next().map(|member| &member.1);
+        let submit = Submit {
+            job: spec.job,
+            run: spec.run,
+            arrival: spec.arrival,
+            champion: spec.pinned.champion.clone(),
+            candidate: spec.pinned.candidate.clone(),
+            same: same_change(&spec, device),
+            key: key.clone(),
+            stage_worst: spec.pinned.kit.contract.stage_worst(),
+        };
+        let (job, same, effects) = match self.queue.submit(submit) {
+            Err(refusal) => return Box::pin(std::future::ready(Err(No::Refusal(refusal)))),
+            Ok(Submission::Same { job, answered: true }) => {
+                let ahead = self.queue.ahead(job);
+                return Box::pin(std::future::ready(Ok(Submitted { job, ahead, same: true })));
+            }
+            Ok(Submission::Same { job, answered: false }) => (job, true, Vec::new()),
+            Ok(Submission::New(effects)) => {
+                let job = spec.job;
+                self.specs.insert(job, Arc::new(spec));
+                self.since.insert(job, self.clock.now());
+                self.job_keys.extend(key.map(|key| (job, key)));
+                (job, false, effects)
+            }
+        };
+        let (submitter, answer) = oneshot::channel();
+        self.submitters.entry(job).or_default().push((same, submitter));
+        self.carry_out(effects, ctx);
+        Box::pin(async move { answer.await.unwrap_or(Err(ending())) })
+    }
+}
+
+impl Handler<TakesWork> for JudgeQueueActor {
+    type Result = Result<RunFacts, No>;
+
+    fn handle(&mut self, msg: TakesWork, _: &mut Self::Context) -> Self::Result {
+        match self.queue.takes_work(msg.run) {
+            Err(thermite_core::refusal::Refusal::RunPaused { .. }) if msg.paused_too => {}
+            answer => answer.map_err(No::Refusal)?,
+        }
+        let unknown = || No::Refusal(thermite_core::refusal::Refusal::UnknownRun { run: msg.run });
+        let spec = self.runs.get(&msg.run).ok_or_else(unknown)?.clone();
+        let champion = self.queue.champion(msg.run).ok_or_else(unknown)?.to_owned();
+        Ok(RunFacts { spec, champion })
+    }
+}
+
+impl Handler<LookAtJudge> for JudgeQueueActor {
+    type Result = JudgeLook;
+
+    fn handle(&mut self, msg: LookAtJudge, _: &mut Self::Context) -> JudgeLook {
+        let live = match msg.which {
+            WhichJobs::First(most) => self.queue.live(most),
+            WhichJobs::These(ids) => ids.into_iter().filter_map(|id| self.queue.live_job(id)).collect(),
+        };
+        JudgeLook {
+            since: live.iter().filter_map(|job| Some((job.job, *self.since.get(&job.job)?))).collect(),
+            live,
+            live_count: self.queue.live_count(),
+            stages: self
+                .claimed
+                .iter()
+                .filter_map(|(hold, claimed)| Some((*hold, claimed.steps.as_ref()?.view())))
+                .collect(),
+        }
+    }
+}
+
+fn ending() -> No {
+    No::Infrastructure(InfrastructureFailure::RigEnding)
+}

@@ -1,0 +1,136 @@
+//! Driving the stages under way: each asks its device for one step after the other.
+
+use super::*;
+
+impl JudgeQueueActor {
+    /// The device is claimed and the start is durable: the stage begins.
+    pub(super) fn open_stage(&mut self, hold: HoldId, ctx: &mut Context<Self>) {
+        let now = self.clock.now();
+        let Some((_, facts)) = self.members.get(&hold.member) else { return };
+        let Some(claimed) = self.claimed.get_mut(&hold) else { return };
+        let Some(spec) = self.specs.get(&claimed.job) else { return };
+        let on = MeasuredOn {
+            uuid: facts.uuid.clone(),
+            model: facts.model.clone(),
+            driver: facts.driver.clone(),
+            clock_policy: facts.clock_policy.clone(),
+            runner: CORE.to_owned(),
+            cpus: facts.cpus.clone(),
+        };
+        let noise = self.noise.get(&on.noise_key(&spec.pinned.kit_hash)).cloned();
+        let screened = match claimed.stage {
+            StageKind::Screening => None,
+            // One judge's device: the confirmation is on the same one, and the record says so (rule B6).
+            StageKind::Confirmation => self
+                .screened
+                .get(&claimed.job)
+                .map(|record| Screened { record: record.clone(), same_device: self.members.len() == 1 }),
+        };
+        let plan = StagePlan {
+            spec: spec.as_ref().clone(),
+            stage: claimed.stage,
+            attempt: claimed.attempt,
+            hold,
+            on,
+            noise,
+            seed: self.ids.seed(),
+            screened,
+            look_every: limits::CPU_LOOK_EVERY,
+            ready_wait_max: limits::READY_WAIT_MAX,
+            wall_ms: self.clock.wall_ms(),
+        };
+        claimed.steps = Some(Stage::new(now, plan));
+        self.drive(hold, ctx);
+    }
+
+    pub(super) fn advance_stages(&mut self, ctx: &mut Context<Self>) {
+        let now = self.clock.now();
+        let mut due = Vec::new();
+        for (hold, claimed) in &mut self.claimed {
+            if let Some(stage) = &mut claimed.steps {
+                stage.advance(now);
+                due.push(*hold);
+            }
+        }
+        for hold in due {
+            self.drive(hold, ctx);
+        }
+    }
+
+    /// Asks for the step the stage wants, unless one is under way.
+    fn drive(&mut self, hold: HoldId, ctx: &mut Context<Self>) {
+        let Some(claimed) = self.claimed.get_mut(&hold) else { return };
+        let Some(stage) = &claimed.steps else { return };
+        match stage.directive() {
+            Directive::Do(step) => {
+                if !claimed.asked {
+                    claimed.asked = true;
+                    let builds_done = matches!(step, StageStep::Look | StageStep::Block { .. });
+                    if builds_done && !std::mem::replace(&mut claimed.builds_done, true) {
+                        self.take(JudgeInput::BuildsDone { hold }, ctx);
+                    }
+                    self.ask_step(hold, step, ctx);
+                }
+            }
+            Directive::Wait { .. } => {}
+            Directive::End(end) => self.end_stage(hold, *end, ctx),
+        }
+        self.set_alarm(ctx);
+    }
+
+    fn ask_step(&mut self, hold: HoldId, step: StageStep, ctx: &mut Context<Self>) {
+        let Some(claimed) = self.claimed.get(&hold) else { return };
+        let (Some((doors, _)), Some(job)) = (self.members.get(&hold.member), self.specs.get(&claimed.job)) else {
+            return;
+        };
+        let ask = RunStep { hold, job: job.clone(), stage: claimed.stage, attempt: claimed.attempt, step };
+        let answer = doors.step.send(ask).into_actor(self);
+        ctx.spawn(answer.map(move |report, judge, ctx| {
+            let report = report.unwrap_or_else(|gone| StepReport::NotCarriedOut { why: gone.to_string() });
+            judge.reported(hold, report, ctx);
+        }));
+    }
+
+    fn reported(&mut self, hold: HoldId, report: StepReport, ctx: &mut Context<Self>) {
+        let now = self.clock.now();
+        // A hold that is over has no stage any more: its late report falls on the floor.
+        let Some(claimed) = self.claimed.get_mut(&hold) else { return };
+        let Some(stage) = &mut claimed.steps else { return };
+        claimed.asked = false;
+        stage.advance(now);
+        stage.report(now, report);
+        self.events.tell(RigHappening::Stage { job: claimed.job, stage: stage.view() });
+        self.drive(hold, ctx);
+    }
+
+    fn end_stage(&mut self, hold: HoldId, end: StageEnd, ctx: &mut Context<Self>) {
+        let Some(claimed) = self.claimed.get_mut(&hold) else { return };
+        claimed.steps = None;
+        let (result, closed) = match end {
+            StageEnd::Decided { verdict, record, noise } => {
+                let result = match verdict {
+                    Verdict::Win => StageResult::Win,
+                    Verdict::NoGain { slower } => StageResult::NoGain { slower },
+                    Verdict::Undecided => StageResult::Undecided,
+                };
+                (result, Closed { record: Some(*record), audit: None, noise })
+            }
+            StageEnd::ChangeFailed { step, why, noise } => {
+                (StageResult::ChangeFailed { step, why }, Closed { noise, ..Closed::default() })
+            }
+            StageEnd::Infrastructure { why, noise, audit } => {
+                warn!(job = %claimed.job, %hold, %why, "attempt failed by infrastructure");
+                let audit = audit.map(|audit| *audit);
+                (StageResult::Infrastructure(why), Closed { record: None, audit, noise })
+            }
+        };
+        if let Some(noise) = &closed.noise {
+            self.noise.insert(noise.key.clone(), noise.clone());
+        }
+        self.closed.insert(hold, closed);
+        self.take(JudgeInput::StageEnded { hold, result }, ctx);
+    }
+}
+
+/// The runner's name of work that the core's own machine does.
+const CORE: &str = "core";

@@ -1,0 +1,280 @@
+//! A lane's mailbox: one development run at a time, and its answers. The rules are `thermite_core::lane`'s.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use actix::prelude::*;
+use tokio::sync::oneshot;
+use tracing::{debug, info};
+
+use thermite_core::dev_run::{DevRunEnd, DevRunSpec};
+use thermite_core::hold::StopCause;
+use thermite_core::ids::{Arrival, DevRunId, HoldId, Holder, LaneId, MemberId};
+use thermite_core::lane::{Ask, Caller, Lane, LaneEffect, LaneInput, LaneState};
+use thermite_core::log::LogEntry;
+use thermite_core::pool::PoolInput;
+use thermite_core::refusal::InfrastructureFailure;
+
+use crate::alarm::Alarm;
+use crate::member::{MemberDoors, StartDevRun, ToMember};
+use crate::outbox::{Append, Outbox};
+use crate::pool::{JoinLine, PoolActor, ToPool};
+use crate::ports::{Batch, Clock};
+use crate::rig::{No, Queued};
+
+/// Says something to a lane.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct ToLane(pub(crate) LaneInput);
+
+/// Asks a lane for a development run; answered once it is durable and in the line.
+#[derive(Message)]
+#[rtype(result = "Result<Queued, No>")]
+pub(crate) struct AskLane {
+    pub(crate) spec: DevRunSpec,
+    pub(crate) arrival: Arrival,
+    pub(crate) caller: Caller,
+    pub(crate) key: Option<String>,
+}
+
+/// Waits for a development run's end, stopping it first where a cause is given. `None`: it is not under way here.
+#[derive(Message)]
+#[rtype(result = "Option<DevRunEnd>")]
+pub(crate) struct AwaitEnd {
+    pub(crate) dev_run: DevRunId,
+    pub(crate) stop: Option<StopCause>,
+}
+
+/// What a lane does.
+#[derive(Message)]
+#[rtype(result = "Option<LaneLook>")]
+pub(crate) struct LookAtLane;
+
+/// What a lane does.
+pub(crate) struct LaneLook {
+    pub(crate) spec: Arc<DevRunSpec>,
+    pub(crate) state: LaneState,
+}
+
+struct UnderWay {
+    spec: Arc<DevRunSpec>,
+    arrival: Arrival,
+    key: Option<String>,
+    askers: Vec<oneshot::Sender<Result<Queued, No>>>,
+    enders: Vec<oneshot::Sender<DevRunEnd>>,
+}
+
+/// One lane.
+pub(crate) struct LaneActor {
+    id: LaneId,
+    lane: Lane,
+    under_way: Option<UnderWay>,
+    clock: Rc<dyn Clock>,
+    pool: Addr<PoolActor>,
+    outbox: Addr<Outbox>,
+    members: BTreeMap<MemberId, MemberDoors>,
+    alarm: Alarm,
+}
+
+impl LaneActor {
+    pub(crate) fn new(
+        id: LaneId,
+        clock: Rc<dyn Clock>,
+        pool: Addr<PoolActor>,
+        outbox: Addr<Outbox>,
+        members: BTreeMap<MemberId, MemberDoors>,
+    ) -> LaneActor {
+        LaneActor { id, lane: Lane::new(id), under_way: None, clock, pool, outbox, members, alarm: Alarm::default() }
+    }
+
+    fn take(&mut self, input: LaneInput, ctx: &mut Context<Self>) {
+        let now = self.clock.now();
+        debug!(lane = %self.id, ?input, "lane takes");
+        let mut effects = self.lane.advance(now); // Deadlines first: a late timer must not change an outcome.
+        effects.extend(self.lane.handle(now, input));
+        self.carry_out(effects, ctx);
+    }
+
+    fn ring(&mut self, ctx: &mut Context<Self>) {
+        self.alarm.rung();
+        let effects = self.lane.advance(self.clock.now());
+        self.carry_out(effects, ctx);
+    }
+
+    fn carry_out(&mut self, effects: Vec<LaneEffect>, ctx: &mut Context<Self>) {
+        for effect in effects {
+            match effect {
+                LaneEffect::RecordAsk => self.record_ask(ctx),
+                LaneEffect::RecordHold { dev_run, hold } => {
+                    let entry = LogEntry::DevRunStarted { dev_run, hold };
+                    self.record(entry, LaneInput::HoldRecorded { hold }, ctx);
+                }
+                LaneEffect::RecordEnd { dev_run, end } => {
+                    self.record(LogEntry::DevRunEnded { dev_run, end }, LaneInput::EndRecorded, ctx);
+                }
+                LaneEffect::AskPool => self.join_line(),
+                LaneEffect::CancelWait { dev_run } => {
+                    self.pool.do_send(ToPool(PoolInput::CancelWait { lane: self.id, dev_run }));
+                }
+                LaneEffect::Claim { hold } => {
+                    self.pool.do_send(ToPool(PoolInput::Claim { by: Holder::Lane(self.id), hold }));
+                }
+                LaneEffect::ReleaseUnused { hold } => {
+                    self.pool.do_send(ToPool(PoolInput::ReleaseUnused { by: Holder::Lane(self.id), hold }));
+                }
+                LaneEffect::Start { hold, limit } => self.start_on(hold, limit),
+                LaneEffect::StopHold { hold, cause } => {
+                    if let Some(doors) = self.members.get(&hold.member) {
+                        let input = thermite_core::device::DeviceInput::Stop { number: hold.number, cause };
+                        doors.input.do_send(ToMember(input));
+                    }
+                }
+                LaneEffect::AnswerQueued { dev_run, ahead } => self.answer_asker(Ok(Queued { dev_run, ahead })),
+                LaneEffect::AnswerNotRecorded { .. } => self.not_recorded(),
+                LaneEffect::AnswerEnd { dev_run, end } => self.answer_end(dev_run, &end),
+            }
+        }
+        let deadline = self.lane.next_deadline().map(|next| next.0);
+        self.alarm.set(ctx, self.clock.now(), deadline, Self::ring);
+    }
+
+    fn record_ask(&mut self, ctx: &mut Context<Self>) {
+        let Some(UnderWay { spec, arrival, key, .. }) = &self.under_way else { return };
+        let spec = Box::new(spec.as_ref().clone());
+        let entry = LogEntry::DevRunAsked { spec, arrival: *arrival, key: key.clone() };
+        let append = self.outbox.send(Append { batch: one(entry), patient: false }).into_actor(self);
+        ctx.spawn(append.map(|answer, lane, ctx| {
+            lane.take(
+                match answer {
+                    Ok(Ok(())) => LaneInput::AskRecorded,
+                    Ok(Err(_)) | Err(_) => LaneInput::AskNotRecorded,
+                },
+                ctx,
+            );
+        }));
+    }
+
+    /// Makes a fact durable that has happened already; it is tried until the records take it.
+    fn record(&mut self, entry: LogEntry, then: LaneInput, ctx: &mut Context<Self>) {
+        let append = self.outbox.send(Append { batch: one(entry), patient: true }).into_actor(self);
+        ctx.spawn(append.map(move |answer, lane, ctx| {
+            if let Ok(Ok(())) = answer {
+                lane.take(then, ctx);
+            }
+        }));
+    }
+
+    fn join_line(&self) {
+        let (Some(UnderWay { spec, arrival, .. }), LaneState::Waiting { ask, .. }) =
+            (&self.under_way, self.lane.state())
+        else {
+            return;
+        };
+        self.pool.do_send(JoinLine {
+            lane: self.id,
+            dev_run: spec.dev_run,
+            run: spec.run,
+            arrival: *arrival,
+            limit: ask.limit,
+        });
+    }
+
+    fn start_on(&self, hold: HoldId, limit: Option<thermite_core::time::Span>) {
+        if let (Some(under_way), Some(doors)) = (&self.under_way, self.members.get(&hold.member)) {
+            doors.start.do_send(StartDevRun { hold, spec: under_way.spec.clone(), limit });
+        }
+    }
+
+    fn answer_asker(&mut self, answer: Result<Queued, No>) {
+        let askers = self.under_way.as_mut().map(|under_way| std::mem::take(&mut under_way.askers)).unwrap_or_default();
+        for asker in askers {
+            // An asker that went away has no use for the answer.
+            drop(asker.send(answer.clone()));
+        }
+    }
+
+    fn not_recorded(&mut self) {
+        let why = "the log refused the entry".to_owned();
+        self.answer_asker(Err(No::Infrastructure(InfrastructureFailure::Records { why })));
+        self.under_way = None;
+    }
+
+    fn answer_end(&mut self, dev_run: DevRunId, end: &DevRunEnd) {
+        info!(lane = %self.id, %dev_run, ?end, "development run ended");
+        if let Some(under_way) = self.under_way.take() {
+            for ender in under_way.enders {
+                drop(ender.send(end.clone()));
+            }
+        }
+    }
+}
+
+fn one(entry: LogEntry) -> Batch {
+    Batch { entries: vec![entry], ..Batch::default() }
+}
+
+impl Actor for LaneActor {
+    type Context = Context<Self>;
+}
+
+impl Handler<ToLane> for LaneActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: ToLane, ctx: &mut Self::Context) {
+        self.take(msg.0, ctx);
+    }
+}
+
+impl Handler<AskLane> for LaneActor {
+    type Result = ResponseFuture<Result<Queued, No>>;
+
+    fn handle(&mut self, msg: AskLane, ctx: &mut Self::Context) -> Self::Result {
+        let ask = Ask {
+            dev_run: msg.spec.dev_run,
+            run: msg.spec.run,
+            arrival: msg.arrival,
+            limit: Some(msg.spec.contract.dev_run_max),
+            caller: msg.caller,
+        };
+        let effects = match self.lane.ask(ask) {
+            Ok(effects) => effects,
+            Err(refusal) => return Box::pin(std::future::ready(Err(No::Refusal(refusal)))),
+        };
+        let (asker, answer) = oneshot::channel();
+        self.under_way = Some(UnderWay {
+            spec: Arc::new(msg.spec),
+            arrival: msg.arrival,
+            key: msg.key,
+            askers: vec![asker],
+            enders: Vec::new(),
+        });
+        self.carry_out(effects, ctx);
+        Box::pin(async move { answer.await.unwrap_or(Err(No::Infrastructure(InfrastructureFailure::RigEnding))) })
+    }
+}
+
+impl Handler<AwaitEnd> for LaneActor {
+    type Result = ResponseFuture<Option<DevRunEnd>>;
+
+    fn handle(&mut self, msg: AwaitEnd, ctx: &mut Self::Context) -> Self::Result {
+        let Some(under_way) = self.under_way.as_mut().filter(|known| known.spec.dev_run == msg.dev_run) else {
+            return Box::pin(std::future::ready(None));
+        };
+        let (ender, end) = oneshot::channel();
+        under_way.enders.push(ender);
+        if let Some(cause) = msg.stop {
+            self.take(LaneInput::Stop { dev_run: msg.dev_run, cause }, ctx);
+        }
+        Box::pin(async move { end.await.ok() })
+    }
+}
+
+impl Handler<LookAtLane> for LaneActor {
+    type Result = Option<LaneLook>;
+
+    fn handle(&mut self, _: LookAtLane, _: &mut Self::Context) -> Self::Result {
+        let under_way = self.under_way.as_ref()?;
+        Some(LaneLook { spec: under_way.spec.clone(), state: self.lane.state().clone() })
+    }
+}

@@ -1,0 +1,96 @@
+//! A member of a pool as its neighbours reach it: a local device or, over the bus, a runner. They cannot tell which.
+
+use std::sync::Arc;
+
+use actix::prelude::*;
+
+use thermite_core::dev_run::DevRunSpec;
+use thermite_core::device::{DeviceInput, DeviceView};
+use thermite_core::ids::HoldId;
+use thermite_core::job::JobSpec;
+use thermite_core::job::StageKind;
+use thermite_core::stage::{StageStep, StepReport};
+use thermite_core::time::Span;
+
+use crate::ports::DeviceFacts;
+
+/// Says something to a member's machine.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct ToMember(pub DeviceInput);
+
+/// Starts a development run under a claimed hold.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct StartDevRun {
+    /// The hold.
+    pub hold: HoldId,
+    /// What to start.
+    pub spec: Arc<DevRunSpec>,
+    /// How long it may hold the member.
+    pub limit: Option<Span>,
+}
+
+/// Has one step of a stage carried out under a live hold; a step under an old hold is not carried out.
+#[derive(Message)]
+#[rtype(result = "StepReport")]
+pub struct RunStep {
+    /// The hold.
+    pub hold: HoldId,
+    /// The job.
+    pub job: Arc<JobSpec>,
+    /// Which stage.
+    pub stage: StageKind,
+    /// Which attempt.
+    pub attempt: u32,
+    /// The step.
+    pub step: StageStep,
+}
+
+/// What a member is and does.
+#[derive(Message)]
+#[rtype(result = "MemberLook")]
+pub struct LookAtMember;
+
+/// What a member is and does.
+#[derive(Clone, Debug, PartialEq, MessageResponse)]
+pub struct MemberLook {
+    /// What it is.
+    pub facts: DeviceFacts,
+    /// What it does.
+    pub state: DeviceView,
+    /// Things said under an old hold number, refused (rule A1).
+    pub refused: u64,
+}
+
+/// The doors of one member.
+#[derive(Clone)]
+pub struct MemberDoors {
+    /// For its machine.
+    pub input: Recipient<ToMember>,
+    /// For development runs.
+    pub start: Recipient<StartDevRun>,
+    /// For the judge's steps.
+    pub step: Recipient<RunStep>,
+    /// For views.
+    pub look: Recipient<LookAtMember>,
+}
+
+impl MemberDoors {
+    /// The doors of an actor that speaks a member's words.
+    pub fn of<A>(member: &Addr<A>) -> MemberDoors
+    where
+        A: Actor<Context = Context<A>>
+            + Handler<ToMember>
+            + Handler<StartDevRun>
+            + Handler<RunStep>
+            + Handler<LookAtMember>,
+    {
+        MemberDoors {
+            input: member.clone().recipient(),
+            start: member.clone().recipient(),
+            step: member.clone().recipient(),
+            look: member.clone().recipient(),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The pool's mailbox. The rules are `thermite_core::pool`'s.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use actix::prelude::*;
+use tracing::{debug, error};
+
+use thermite_core::device::DeviceInput;
+use thermite_core::ids::{Arrival, DevRunId, Holder, LaneId, MemberId, RunId};
+use thermite_core::judge_queue::JudgeInput;
+use thermite_core::lane::LaneInput;
+use thermite_core::pool::{Pool, PoolEffect, PoolInput};
+use thermite_core::time::Span;
+use thermite_core::wait::{Wait, WaitEnd, WaitReason};
+
+use crate::alarm::Alarm;
+use crate::events::Events;
+use crate::judge_queue::{JudgeQueueActor, ToJudge};
+use crate::lane::{LaneActor, ToLane};
+use crate::member::{MemberDoors, ToMember};
+use crate::ports::Clock;
+
+/// Says something to the pool.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct ToPool(pub(crate) PoolInput);
+
+/// Puts a lane's development run into the line, for the members that serve the lane.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct JoinLine {
+    pub(crate) lane: LaneId,
+    pub(crate) dev_run: DevRunId,
+    pub(crate) run: RunId,
+    pub(crate) arrival: Arrival,
+    pub(crate) limit: Option<Span>,
+}
+
+/// What the pool knows.
+#[derive(Message)]
+#[rtype(result = "PoolLook")]
+pub(crate) struct LookAtPool;
+
+/// What the pool knows.
+#[derive(MessageResponse)]
+pub(crate) struct PoolLook {
+    pub(crate) waits: Vec<(LaneId, DevRunId, Wait)>,
+    pub(crate) judge: Option<(WaitReason, WaitEnd)>,
+}
+
+/// All members and waiters of a rig.
+pub(crate) struct PoolActor {
+    pub(crate) pool: Pool,
+    pub(crate) clock: Rc<dyn Clock>,
+    pub(crate) events: Rc<Events>,
+    pub(crate) members: BTreeMap<MemberId, MemberDoors>,
+    pub(crate) lanes: BTreeMap<LaneId, Addr<LaneActor>>,
+    pub(crate) judge: Addr<JudgeQueueActor>,
+    pub(crate) alarm: Alarm,
+}
+
+impl PoolActor {
+    fn take(&mut self, input: PoolInput, ctx: &mut Context<Self>) {
+        let now = self.clock.now();
+        debug!(?input, "pool takes");
+        let mut effects = self.pool.advance(now); // Deadlines first: a late timer must not change an outcome.
+        effects.extend(self.pool.handle(now, input));
+        self.carry_out(effects, ctx);
+    }
+
+    fn ring(&mut self, ctx: &mut Context<Self>) {
+        self.alarm.rung();
+        let effects = self.pool.advance(self.clock.now());
+        self.carry_out(effects, ctx);
+    }
+
+    fn carry_out(&mut self, effects: Vec<PoolEffect>, ctx: &mut Context<Self>) {
+        for effect in effects {
+            debug!(?effect, "pool wants");
+            match effect {
+                PoolEffect::InLine { lane, dev_run, ahead } => self.lane(lane, LaneInput::InLine { dev_run, ahead }),
+                PoolEffect::GrantLane { lane, dev_run, hold } => self.lane(lane, LaneInput::Granted { dev_run, hold }),
+                PoolEffect::GrantJudge { hold, serves } => self.judge(JudgeInput::Granted { hold, serves }),
+                PoolEffect::GaveUp { lane, dev_run, why } => self.lane(lane, LaneInput::GaveUp { dev_run, why }),
+                PoolEffect::WaitCancelled { lane, dev_run } => self.lane(lane, LaneInput::WaitCancelled { dev_run }),
+                PoolEffect::Requeued { lane, hold } => self.lane(lane, LaneInput::Requeued { hold }),
+                PoolEffect::HoldEnded { to: Holder::Lane(lane), hold, how } => {
+                    self.lane(lane, LaneInput::HoldEnded { hold, how });
+                }
+                PoolEffect::HoldEnded { to: Holder::Judge, hold, how } => {
+                    self.judge(JudgeInput::HoldEnded { hold, how })
+                }
+                PoolEffect::WorkTaken { version } => self.judge(JudgeInput::WorkTaken { version }),
+                PoolEffect::Void { hold } => self.member(hold.member, DeviceInput::Void { number: hold.number }),
+                PoolEffect::Stop { hold, cause } => {
+                    self.member(hold.member, DeviceInput::Stop { number: hold.number, cause });
+                }
+            }
+        }
+        self.events.stir();
+        if let Some(fault) = self.pool.overlooked() {
+            error!(fault, "a waiter was overlooked");
+        }
+        let deadline = self.pool.next_deadline().map(|next| next.0);
+        self.alarm.set(ctx, self.clock.now(), deadline, Self::ring);
+    }
+
+    fn lane(&self, lane: LaneId, input: LaneInput) {
+        if let Some(actor) = self.lanes.get(&lane) {
+            actor.do_send(ToLane(input));
+        }
+    }
+
+    fn judge(&self, input: JudgeInput) {
+        self.judge.do_send(ToJudge(input));
+    }
+
+    fn member(&self, member: MemberId, input: DeviceInput) {
+        if let Some(doors) = self.members.get(&member) {
+            doors.input.do_send(ToMember(input));
+        }
+    }
+}
+
+impl Actor for PoolActor {
+    type Context = Context<Self>;
+}
+
+impl Handler<ToPool> for PoolActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: ToPool, ctx: &mut Self::Context) {
+        self.take(msg.0, ctx);
+    }
+}
+
+impl Handler<JoinLine> for PoolActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: JoinLine, ctx: &mut Self::Context) {
+        let JoinLine { lane, dev_run, run, arrival, limit } = msg;
+        let acceptable = self.pool.acceptable(lane);
+        self.take(PoolInput::Ask { lane, dev_run, run, arrival, acceptable, limit }, ctx);
+    }
+}
+
+impl Handler<LookAtPool> for PoolActor {
+    type Result = PoolLook;
+
+    fn handle(&mut self, _: LookAtPool, _: &mut Self::Context) -> PoolLook {
+        PoolLook { waits: self.pool.waits(), judge: self.pool.judge_reason() }
+    }
+}

@@ -1,0 +1,223 @@
+//! The one door for embedders: a rig of devices, lanes and a judge, from ports to verdicts.
+//!
+//! [`Rig::start`] brings the actors to life on the current thread; the handle may be cloned and used from any thread.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use actix::prelude::*;
+use tokio::sync::broadcast;
+
+use thermite_core::dev_run::DevRunEnd;
+use thermite_core::ids::{DevRunId, JobId, RunId};
+use thermite_core::lane::Caller;
+use thermite_core::refusal::{InfrastructureFailure, Refusal};
+use thermite_core::run::RunState;
+
+use crate::door::{self, Door};
+use crate::ports::{Clock, Ids, MemberPorts, Records, RigSettings, RunRequest, Workspaces};
+use crate::view::{DevRunRow, JobRow, RigEvent, RigView};
+
+/// Everything a rig is made of.
+pub struct RigSetup {
+    /// Its devices with the ports that work them.
+    pub members: Vec<MemberPorts>,
+    /// Repositories and worktrees.
+    pub workspaces: Rc<dyn Workspaces>,
+    /// The log.
+    pub records: Rc<dyn Records>,
+    /// The clock.
+    pub clock: Rc<dyn Clock>,
+    /// Names and luck.
+    pub ids: Rc<dyn Ids>,
+    /// How it is set up.
+    pub settings: RigSettings,
+}
+
+/// The two kinds of no, at the door.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum No {
+    /// The asker may not.
+    #[error(transparent)]
+    Refusal(#[from] Refusal),
+    /// Nobody's fault; ask again.
+    #[error(transparent)]
+    Infrastructure(#[from] InfrastructureFailure),
+}
+
+/// A development run as it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskDevRun {
+    /// The run.
+    pub run: RunId,
+    /// The lane's number.
+    pub lane: u32,
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// Environment beyond the plain one of every run.
+    pub env: Vec<(String, String)>,
+    /// Whether the caller's stream must stay (rule A10).
+    pub caller: Caller,
+    /// The asker's idempotency key (rule A13).
+    pub key: Option<String>,
+}
+
+/// A development run's place in the line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queued {
+    /// The development run.
+    pub dev_run: DevRunId,
+    /// How many are served before it.
+    pub ahead: u32,
+}
+
+/// A job as it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubmitJob {
+    /// The run.
+    pub run: RunId,
+    /// The champion's revision; the run's champion where none is given.
+    pub champion: Option<String>,
+    /// The change's revision.
+    pub change: String,
+    /// The asker's idempotency key (rule A13).
+    pub key: Option<String>,
+}
+
+/// A durable job, and its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Submitted {
+    /// The job.
+    pub job: JobId,
+    /// How many jobs are before it.
+    pub ahead: u32,
+    /// Whether it was there before: asked with the same key, or the same change against the same champion.
+    pub same: bool,
+}
+
+/// The handle of a rig.
+#[derive(Clone)]
+pub struct Rig {
+    door: Addr<Door>,
+    events: broadcast::Sender<Arc<RigEvent>>,
+}
+
+impl Rig {
+    /// Starts a rig: loads the log, sweeps the devices, and opens.
+    ///
+    /// Must be called inside an actix system; all policy actors live on that thread.
+    ///
+    /// # Errors
+    /// Where the log cannot be read or written.
+    pub async fn start(setup: RigSetup) -> Result<Rig, InfrastructureFailure> {
+        let (door, events) = door::open(setup).await?;
+        Ok(Rig { door, events })
+    }
+
+    /// Starts a run; answers once it is durable.
+    ///
+    /// # Errors
+    /// Refused where another is worked on, or where a part of it is not there.
+    pub async fn start_run(&self, request: RunRequest, key: Option<String>) -> Result<RunId, No> {
+        self.ask_door(door::AskRun { request, key }).await?
+    }
+
+    /// Pauses, resumes or ends a run; answers once it is so. Ending one stops its development run first.
+    ///
+    /// # Errors
+    /// Refused for an unknown or ended run.
+    pub async fn change_run(&self, run: RunId, state: RunState) -> Result<RunState, No> {
+        self.ask_door(door::AskRunState { run, state }).await?
+    }
+
+    /// Asks for a development run; answers once it is durable and in the line.
+    ///
+    /// # Errors
+    /// Refused by rules A3, A4, A12.
+    pub async fn ask(&self, ask: AskDevRun) -> Result<Queued, No> {
+        self.ask_door(door::AskForDevRun(ask)).await?
+    }
+
+    /// Says that the caller's stream of an attached development run dropped, or is back (rule A10).
+    pub async fn caller_present(&self, dev_run: DevRunId, present: bool) {
+        // A rig that has ended has no caller to care for.
+        let _ = self.door.send(door::CallerPresent { dev_run, present }).await;
+    }
+
+    /// Cancels a development run; answers with its end once nothing of it is left, or `not proved` (rule A10).
+    ///
+    /// # Errors
+    /// Refused for one that is not there.
+    pub async fn cancel(&self, dev_run: DevRunId) -> Result<DevRunEnd, No> {
+        self.ask_door(door::AskEnd { dev_run, cancel: true }).await?
+    }
+
+    /// Submits a job; answers once it is durable and nobody passes it.
+    ///
+    /// # Errors
+    /// Refused by rules A12 and the kit's editable paths.
+    pub async fn submit(&self, submit: SubmitJob) -> Result<Submitted, No> {
+        self.ask_door(door::AskJob(submit)).await?
+    }
+
+    /// The whole rig at this moment.
+    ///
+    /// # Errors
+    /// Where the rig has ended.
+    pub async fn view(&self) -> Result<RigView, No> {
+        self.ask_door(door::Look).await
+    }
+
+    /// One development run, over or not.
+    ///
+    /// # Errors
+    /// Refused for one that is not there.
+    pub async fn dev_run(&self, dev_run: DevRunId) -> Result<DevRunRow, No> {
+        self.ask_door(door::LookAtDevRun(dev_run)).await?
+    }
+
+    /// Waits for a development run's end.
+    ///
+    /// # Errors
+    /// Refused for one that is not there.
+    pub async fn dev_run_end(&self, dev_run: DevRunId) -> Result<DevRunEnd, No> {
+        self.ask_door(door::AskEnd { dev_run, cancel: false }).await?
+    }
+
+    /// One job, over or not.
+    ///
+    /// # Errors
+    /// Refused for one that is not there.
+    pub async fn job(&self, job: JobId) -> Result<JobRow, No> {
+        self.ask_door(door::LookAtJob(job)).await?
+    }
+
+    /// Jobs of a run in order of asking, over or not: at most `most` of those after `after`.
+    ///
+    /// # Errors
+    /// Where the rig has ended.
+    pub async fn jobs(&self, run: RunId, after: Option<JobId>, most: usize) -> Result<Vec<JobRow>, No> {
+        self.ask_door(door::LookAtJobs { run, after, most }).await
+    }
+
+    /// What happens from here on; a slow reader is told that it missed some.
+    pub fn events(&self) -> broadcast::Receiver<Arc<RigEvent>> {
+        self.events.subscribe()
+    }
+
+    /// Ends the rig by the rules: nothing is granted any more, what runs is stopped and proved gone, all is recorded.
+    /// What could not be proved gone in time is left to the next start's sweep.
+    pub async fn end(&self) {
+        let _ = self.door.send(door::End).await;
+    }
+
+    async fn ask_door<M>(&self, message: M) -> Result<M::Result, No>
+    where
+        M: Message + Send + 'static,
+        M::Result: Send,
+        Door: Handler<M>,
+        <Door as Actor>::Context: actix::dev::ToEnvelope<Door, M>,
+    {
+        self.door.send(message).await.map_err(|_| No::Infrastructure(InfrastructureFailure::RigEnding))
+    }
+}

@@ -1,0 +1,231 @@
+//! What the rig shows people and programs: values, copied out, with each wait's one sentence.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use thermite_core::dev_run::DevRunEnd;
+use thermite_core::device::DeviceView;
+use thermite_core::hold::StopCause;
+use thermite_core::ids::{DevRunId, HoldId, JobId, LaneId, MemberId, RunId};
+use thermite_core::job::{JobOutcome, StageKind};
+use thermite_core::log::LogEntry;
+use thermite_core::noise::Noise;
+use thermite_core::run::RunState;
+use thermite_core::stage::StageView;
+use thermite_core::time::Moment;
+use thermite_core::wait::Wait;
+
+use crate::ports::DeviceFacts;
+
+/// The whole rig at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RigView {
+    /// The moment, on the rig's clock.
+    pub now: Moment,
+    /// The same moment on the wall clock: milliseconds since 1970.
+    pub wall_ms: u64,
+    /// All devices.
+    pub devices: Vec<DeviceRow>,
+    /// All runs that are not over, and the last that are.
+    pub runs: Vec<RunRow>,
+    /// Development runs that are not over, in the order of the line.
+    pub dev_runs: Vec<DevRunRow>,
+    /// Jobs that are not over, at most 100: those with a device, then the others in order.
+    pub jobs: Vec<JobRow>,
+    /// How many jobs are not over.
+    pub jobs_live: usize,
+    /// Why the records cannot be written, where they cannot.
+    pub records_fault: Option<String>,
+}
+
+/// One device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceRow {
+    /// Its place in the rig's list.
+    pub member: MemberId,
+    /// What it is.
+    pub facts: DeviceFacts,
+    /// What it does.
+    pub state: DeviceView,
+    /// Things said under an old hold number, refused (rule A1).
+    pub refused: u64,
+    /// Its measures of noise, one for each kit and clock setting.
+    pub noise: Vec<Noise>,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunRow {
+    /// The run.
+    pub run: RunId,
+    /// What it is.
+    pub state: RunState,
+    /// Its repository.
+    pub repo: PathBuf,
+    /// Its kit's name.
+    pub kit: String,
+    /// Its champion's commit.
+    pub champion: String,
+    /// How many lanes it has.
+    pub lanes: u8,
+}
+
+/// One development run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DevRunRow {
+    /// The development run.
+    pub dev_run: DevRunId,
+    /// Its run.
+    pub run: RunId,
+    /// Its lane.
+    pub lane: LaneId,
+    /// Its command.
+    pub argv: Vec<String>,
+    /// What it does.
+    pub status: DevRunStatus,
+    /// Rule A8, on every one.
+    pub note: String,
+}
+
+/// What a development run does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "status")]
+pub enum DevRunStatus {
+    /// The asking is being made durable.
+    Recording,
+    /// It waits.
+    Waiting {
+        /// Its certificate.
+        wait: Wait,
+        /// The one sentence (rule A9).
+        sentence: String,
+    },
+    /// It has the device and is about to start.
+    Starting {
+        /// Its hold.
+        hold: HoldId,
+    },
+    /// It runs.
+    Running {
+        /// Its hold.
+        hold: HoldId,
+        /// Since when.
+        since: Moment,
+        /// When it is ended at the latest.
+        limit_at: Option<Moment>,
+    },
+    /// Its processes are being ended.
+    Stopping {
+        /// Its hold.
+        hold: HoldId,
+        /// Why.
+        cause: StopCause,
+    },
+    /// It is over.
+    Ended {
+        /// How.
+        end: DevRunEnd,
+    },
+}
+
+/// One job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobRow {
+    /// The job.
+    pub job: JobId,
+    /// Its run.
+    pub run: RunId,
+    /// The change's commit.
+    pub change: String,
+    /// The champion's commit it is measured against.
+    pub champion: String,
+    /// The commit that is measured: champion plus the change's editable paths.
+    pub candidate: String,
+    /// The stage it is in or waits for.
+    pub stage: StageKind,
+    /// Attempts begun.
+    pub attempt: u32,
+    /// The causes of those that infrastructure failed.
+    pub failures: Vec<String>,
+    /// What it does.
+    pub status: JobStatus,
+}
+
+/// What a job does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "status")]
+pub enum JobStatus {
+    /// Its acceptance is being made durable.
+    Recording,
+    /// It waits.
+    Waiting {
+        /// Its certificate.
+        wait: Wait,
+        /// The one sentence (rule A9).
+        sentence: String,
+    },
+    /// A stage of it has a device.
+    Measuring {
+        /// The hold.
+        hold: HoldId,
+        /// How far the stage is.
+        stage: Option<StageView>,
+        /// Why it waits inside the stage, where it does: the one sentence.
+        sentence: Option<String>,
+    },
+    /// What follows is being made durable.
+    Concluding,
+    /// It is over.
+    Ended {
+        /// How.
+        outcome: JobOutcome,
+        /// SHA-256 of the deciding record, which `GET /v1/jobs/{id}/verdict` gives.
+        record: Option<String>,
+        /// SHA-256 of the screening's record, where it was won.
+        screening: Option<String>,
+    },
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RigEvent {
+    /// Rises by one with each event of a rig's life.
+    pub id: u64,
+    /// On the wall clock: milliseconds since 1970.
+    pub wall_ms: u64,
+    /// What.
+    #[serde(flatten)]
+    pub what: RigHappening,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "event")]
+pub enum RigHappening {
+    /// A fact that the records have.
+    Recorded {
+        /// The fact.
+        fact: Arc<LogEntry>,
+    },
+    /// A stage got further: a step, a block, a look.
+    Stage {
+        /// The job.
+        job: JobId,
+        /// How far.
+        stage: StageView,
+    },
+    /// A development run's status changed.
+    DevRun {
+        /// How it stands.
+        row: DevRunRow,
+    },
+    /// A device's state changed.
+    Device {
+        /// Which.
+        member: MemberId,
+        /// What it does.
+        state: DeviceView,
+    },
+}

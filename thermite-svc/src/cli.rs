@@ -1,0 +1,225 @@
+//! The commands people type. Each parses, calls one thing, and says how it went by words and exit code.
+//!
+//! No runtime is started for a command that talks to a rig: it opens one connection and is gone.
+
+mod cancel;
+pub(crate) mod exit;
+pub(crate) mod follow;
+pub(crate) mod ink;
+pub(crate) mod judge;
+mod run;
+mod runs;
+pub(crate) mod say;
+mod serve;
+pub(crate) mod show;
+mod status;
+pub(crate) mod stop;
+pub(crate) mod verify;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use thermite_svc::settings::data_folder;
+
+use crate::client::{Client, Place, RunChange};
+use crate::try_out::{Wishes, try_out};
+
+use say::Say;
+use stop::Stop;
+
+/// Lets programming agents, each in a lane of its own, and a judge take turns on one device.
+#[derive(Debug, Parser)]
+#[command(name = "thermite", version, max_term_width = 100, after_help = AFTER)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER: &str = "\
+Examples:
+  thermite try                                  see the whole thing work on this machine
+  thermite serve                                serve this machine as a rig
+  thermite run --lane 1 -- cargo bench          try a command on the device, in turn
+  thermite judge --change my-branch             measure a change against the champion
+
+Exit codes: 0 done; 64 wrong usage; 69 refused; 70 infrastructure. `run`, `judge` and `try` have more: see their --help.";
+
+/// How to reach the rig.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Reaching the rig")]
+struct Reach {
+    /// The rig's address, such as http://127.0.0.1:7077 [default: told by its data folder]
+    #[arg(long, value_name = "URL", env = "THERMITE_URL", hide_env = true)]
+    url: Option<String>,
+    /// The file with the token [default: the owner's, in the data folder]
+    #[arg(long, value_name = "FILE", env = "THERMITE_TOKEN_FILE", hide_env = true)]
+    token_file: Option<PathBuf>,
+    /// The rig's data folder
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+/// A command that talks to a rig.
+#[derive(Debug, Args)]
+struct OnRig<A: Args> {
+    #[command(flatten)]
+    args: A,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Try the whole thing on this machine: real lanes, a real comparison, verdicts
+    Try(TryArgs),
+    /// Serve this machine's CPUs as a rig
+    Serve(serve::ServeArgs),
+    /// Run a command on the device, in turn, and show its output
+    Run(OnRig<run::RunArgs>),
+    /// Measure a change against the champion, and follow to the verdict
+    Judge(OnRig<judge::JudgeArgs>),
+    /// Start a run: a repository, its kit, its champion and its lanes
+    Start(OnRig<runs::StartArgs>),
+    /// Pause a run: it takes no new work, its jobs keep their place
+    Pause(OnRig<runs::ChangeArgs>),
+    /// Resume a paused run
+    Resume(OnRig<runs::ChangeArgs>),
+    /// End a run
+    End(OnRig<runs::ChangeArgs>),
+    /// Show the rig: device, runs, who waits for what
+    Status(OnRig<status::StatusArgs>),
+    /// Cancel a development run, waiting or running
+    Cancel(OnRig<cancel::CancelArgs>),
+    /// Recompute a verdict from its record, bit for bit
+    Verify(OnRig<verify::VerifyArgs>),
+}
+
+/// What `try` takes.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_TRY)]
+struct TryArgs {
+    /// Print one JSON object at the end, and nothing else on standard output
+    #[arg(long)]
+    json: bool,
+    /// Keep everything in this new or empty folder; else only the records stay
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+}
+
+const AFTER_TRY: &str = "\
+Examples:
+  thermite try
+  thermite try --json --keep ./trial
+
+Serves this machine's CPUs as a rig on a free loopback port, lets three lanes try and submit a change each to a \
+small Rust program, and ends what it started. It takes a few minutes on a quiet machine; on a busy one it says \
+what it waits for. It needs git and rustc.
+
+Exit codes: 0 all steps ran, every verdict is of the expected kind, every record holds; 1 not so; 69 refused; \
+70 infrastructure; 130 ended by Ctrl-C.";
+
+/// Runs the command that the arguments name.
+pub(crate) fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(shown) => {
+            // Help and version are no errors; where nobody reads them any more, nothing is lost.
+            let code = if shown.use_stderr() { exit::USAGE } else { exit::OK };
+            let _nobody_reads = shown.print();
+            return ExitCode::from(code);
+        }
+    };
+    let say = Say::new();
+    match carry_out(&cli, &say) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            say.error(&format!("{error:#}"));
+            ExitCode::from(exit::of_error(&error))
+        }
+    }
+}
+
+fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
+    match &cli.command {
+        Command::Try(args) => {
+            let wishes = Wishes { json: args.json, keep: args.keep.clone() };
+            match try_out(&wishes, &Stop::listen()?, say) {
+                Ok(code) => Ok(code),
+                Err(fault) => {
+                    say.error(&fault.to_string());
+                    Ok(fault.exit_code())
+                }
+            }
+        }
+        Command::Serve(args) => serve::serve(args, say),
+        Command::Run(OnRig { args, reach }) => run::run(args, || reach.client(), say),
+        Command::Judge(OnRig { args, reach }) => judge::judge(args, || reach.client(), say),
+        Command::Start(OnRig { args, reach }) => runs::start(args, &reach.client()?, say),
+        Command::Pause(OnRig { args, reach }) => runs::change(args, RunChange::Pause, &reach.client()?, say),
+        Command::Resume(OnRig { args, reach }) => runs::change(args, RunChange::Resume, &reach.client()?, say),
+        Command::End(OnRig { args, reach }) => runs::change(args, RunChange::End, &reach.client()?, say),
+        Command::Status(OnRig { args, reach }) => status::status(args, &reach.client()?, say),
+        Command::Cancel(OnRig { args, reach }) => cancel::cancel(args, &reach.client()?, say),
+        Command::Verify(OnRig { args, reach }) => verify::verify(args, reach.folder()?, || reach.client(), say),
+    }
+}
+
+impl Reach {
+    fn client(&self) -> anyhow::Result<Client> {
+        Ok(Client::open(&Place { url: self.url.clone(), token_file: self.token_file.clone(), folder: self.folder()? })?)
+    }
+
+    fn folder(&self) -> anyhow::Result<PathBuf> {
+        Ok(data_folder(self.data.clone(), &|name| std::env::var(name).ok())?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_commands_are_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_help_text_has_an_example() {
+        let mut whole = Cli::command();
+        for command in whole.get_subcommands_mut() {
+            let name = command.get_name().to_owned();
+            let help = command.render_long_help().to_string();
+            assert!(help.contains("Example"), "{name} has no example:\n{help}");
+            assert!(help.contains(&format!("thermite {name}")), "{name}'s example does not show it:\n{help}");
+        }
+    }
+
+    #[test]
+    fn wrong_usage_is_told_apart_from_every_verdict() {
+        for line in [
+            &["thermite"][..],
+            &["thermite", "nonsense"],
+            &["thermite", "run", "--", "true"],
+            &["thermite", "run", "--lane", "one", "--", "true"],
+            &["thermite", "judge"],
+            &["thermite", "pause", "--run", "not-an-id"],
+        ] {
+            let shown = Cli::try_parse_from(line).unwrap_err();
+            let is_help = !shown.use_stderr();
+            assert!(!is_help, "{line:?} was taken as asking for help");
+        }
+        assert!(![0, 1, 2, 3, 4].contains(&exit::USAGE));
+    }
+
+    #[test]
+    fn everything_after_two_dashes_is_the_command() {
+        let cli = Cli::try_parse_from(["thermite", "run", "--lane", "2", "--", "cargo", "bench", "--json"]).unwrap();
+
+        let Command::Run(OnRig { args, .. }) = cli.command else { panic!("not run") };
+        assert_eq!(args.command, ["cargo", "bench", "--json"]);
+        assert!(!args.json);
+    }
+}

@@ -1,0 +1,148 @@
+//! `thermite serve`: this machine's CPUs as a rig, until SIGTERM or Ctrl-C.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::Args;
+use sha2::{Digest, Sha256};
+
+use thermite_actors::host::clock::BootClock;
+use thermite_actors::host::cpu::CpuDriver;
+use thermite_actors::host::executor::{ExecutorSettings, HostExecutor};
+use thermite_actors::host::ids::OsIds;
+use thermite_actors::host::launch::{Launcher, LauncherSettings};
+use thermite_actors::host::workspaces::{Accounts, HostWorkspaces};
+use thermite_actors::ports::MemberPorts;
+use thermite_actors::rig::RigSetup;
+use thermite_core::ids::MemberId;
+use thermite_svc::serve::{Ground, Parts, Service, serve as serve_rig};
+use thermite_svc::settings::{Given, Settings};
+
+use super::exit;
+use super::say::Say;
+
+/// What `serve` takes.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER)]
+pub(crate) struct ServeArgs {
+    /// Where to listen [default: 127.0.0.1:7077; port 0 takes any free one]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// The rig's data folder [default: $HOME/.local/share/thermite]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Allow an address that other machines reach; REST has tokens and no TLS of its own
+    #[arg(long)]
+    listen_open: bool,
+    /// End when the process that started this one ends
+    #[arg(long, hide = true)]
+    ends_with_parent: bool,
+}
+
+const AFTER: &str = "\
+Examples:
+  thermite serve
+  thermite serve --data ./rig --listen 127.0.0.1:0
+
+Ends by its rules at SIGTERM or Ctrl-C: what runs is stopped and proved gone, all is recorded. THERMITE_LOG sets \
+what is logged (info, debug, trace).";
+
+/// Serves until a signal.
+pub(crate) fn serve(args: &ServeArgs, say: &Say) -> anyhow::Result<u8> {
+    if args.ends_with_parent {
+        end_with_parent()?;
+    }
+    let given = Given { folder: args.data.clone(), listen: args.listen.clone(), listen_open: args.listen_open };
+    let settings = match Settings::read(given, |name| std::env::var(name).ok()) {
+        Ok(settings) => settings,
+        Err(fault) => {
+            say.error(&fault.to_string());
+            return Ok(exit::USAGE);
+        }
+    };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("THERMITE_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,actix_server=warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(say.side_ink.is_coloured())
+        .with_writer(std::io::stderr)
+        .init();
+
+    let served = actix_web::rt::System::new().block_on(serve_rig(settings, assemble, |service| tell(service, say)));
+    match served {
+        Ok(()) => Ok(exit::OK),
+        Err(fault) => {
+            say.error(&fault.to_string());
+            Ok(fault.exit_code())
+        }
+    }
+}
+
+fn tell(service: &Service, say: &Say) {
+    say.line(&format!("thermite: a rig listens at {}", service.endpoint().url));
+    if service.token_made() {
+        let file = service.folder().path().join(thermite_svc::folder::OWNER_TOKEN);
+        say.line(&format!("thermite: its owner's token is in {}", file.display()));
+    }
+}
+
+/// This machine as the rig's ports: its CPUs are the one device.
+async fn assemble(ground: Ground) -> Result<Parts, String> {
+    let Ground { folder, settings, records } = ground;
+    let data = folder.path().to_owned();
+    let accounts = if rustix::process::geteuid().is_root() {
+        Accounts::dedicated(settings.lane_uid_base)
+    } else {
+        Accounts::rigs_user()
+    };
+    // Two rigs of one machine have two folders, and must not take each other's runs for leftovers.
+    let digest = Sha256::digest(data.as_os_str().as_encoded_bytes());
+    let rig = digest.iter().take(6).fold("rig-".to_owned(), |name, byte| format!("{name}{byte:02x}"));
+    let launcher = Launcher::open(LauncherSettings {
+        rig: rig.clone(),
+        state: data.join("runs"),
+        hidden: vec![data.clone()],
+        program: LauncherSettings::THIS_PROGRAM.into(),
+    });
+    let launcher = launcher.await.map_err(|fault| fault.to_string())?;
+    let containment = launcher.containment();
+    if !containment.is_isolating() {
+        return Err(format!(
+            "no isolation for a run here: {}; serve as root, or allow user namespaces",
+            containment.missing_in_words()
+        ));
+    }
+    tracing::info!(%containment, "runs are contained");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let workspaces = HostWorkspaces::open(&data, accounts, path).map_err(|error| format!("workspaces: {error}"))?;
+    let driver = CpuDriver::of_this_machine();
+    let executor =
+        HostExecutor::open(launcher, workspaces.clone(), driver.clone(), ExecutorSettings { rig, data, accounts });
+    let executor = executor.map_err(|error| format!("outputs: {error}"))?;
+    let outputs = Arc::new(executor.outputs().clone());
+    let member = MemberPorts { member: MemberId(0), driver: Rc::new(driver), executor: Rc::new(executor) };
+    let setup = RigSetup {
+        members: vec![member],
+        workspaces: Rc::new(workspaces),
+        records,
+        clock: Rc::new(BootClock),
+        ids: Rc::new(OsIds),
+        settings: settings.rig,
+    };
+    Ok(Parts { setup, outputs })
+}
+
+/// The kernel sends SIGTERM when the parent is gone, also where it was killed: nothing outlives a `thermite try`.
+fn end_with_parent() -> anyhow::Result<()> {
+    let parent = rustix::process::getppid();
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
+        .context("failed to end with the process that started this one")?;
+    // It may have ended before the kernel was asked.
+    anyhow::ensure!(
+        rustix::process::getppid() == parent && parent.is_some(),
+        "the process that started this one ended"
+    );
+    Ok(())
+}

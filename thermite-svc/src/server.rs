@@ -1,0 +1,192 @@
+//! The REST door. A handler parses into core's types, sends one message to the rig, maps the answer.
+//!
+//! | | |
+//! |---|---|
+//! | `GET /healthz` | 200 `ok`, without a token |
+//! | `GET /v1/rig` | the whole rig |
+//! | `POST /v1/runs` | [`bodies::StartRun`]; 201, `Location` |
+//! | `GET /v1/runs`, `GET /v1/runs/{run}` | runs |
+//! | `POST /v1/runs/{run}/pause`, `resume`, `end` | 200 once it is so |
+//! | `POST /v1/runs/{run}/lanes/{n}/dev-runs` | [`bodies::AskDevRun`]; 202, `Location`, [`bodies::Queued`] |
+//! | `GET /v1/dev-runs/{id}?wait_ms=` | one development run; waits for its end that long |
+//! | `GET /v1/dev-runs/{id}/output?offset=&wait_ms=` | its output ([`output`] says how it is followed) |
+//! | `DELETE /v1/dev-runs/{id}` | cancels it; 200 with its end once nothing of it is left |
+//! | `POST /v1/runs/{run}/jobs` | [`bodies::SubmitJob`]; 202, `Location`, [`bodies::Submitted`] |
+//! | `GET /v1/runs/{run}/jobs?after=&limit=` | jobs in order of asking; `Link: rel="next"` where there may be more |
+//! | `GET /v1/jobs/{id}` | one job |
+//! | `GET /v1/jobs/{id}/verdict?stage=` | the deciding record (or that of `screening`, `confirmation`), byte for byte |
+//! | `GET /v1/events` | what happens, as server-sent events ([`events`]) |
+//!
+//! All but `/healthz` want `Authorization: Bearer`. Every no is `application/problem+json` ([`problem`]). A `POST` that
+//! makes something takes an `Idempotency-Key`: the same key with the same request is asked once, with another request
+//! it is refused (409).
+
+pub mod bodies;
+mod dev_runs;
+pub mod events;
+mod followers;
+mod jobs;
+pub mod output;
+pub mod problem;
+mod request;
+mod runs;
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use actix_web::body::MessageBody;
+use actix_web::dev::{Server, ServiceRequest, ServiceResponse};
+use actix_web::http::header;
+use actix_web::middleware::{Next, from_fn};
+use actix_web::{App, HttpResponse, HttpServer, guard, web};
+use thermite_actors::ports::Outputs;
+use thermite_actors::rig::Rig;
+use thermite_core::limits;
+use tokio::sync::watch;
+use tracing::debug;
+
+use crate::records::{Keys, VerdictReader};
+use crate::tokens::Tokens;
+
+use events::EventRing;
+use followers::Followers;
+use problem::Problem;
+
+/// What the handlers reach through the door.
+pub struct Door {
+    rig: Rig,
+    outputs: Arc<dyn Outputs>,
+    verdicts: VerdictReader,
+    keys: Keys,
+    tokens: Tokens,
+    followers: Arc<Followers>,
+    events: Arc<EventRing>,
+    /// True once the rig has ended: waits are answered and streams close.
+    over: watch::Receiver<bool>,
+}
+
+/// Tells a door that the rig has ended.
+pub struct DoorClosing(watch::Sender<bool>);
+
+impl DoorClosing {
+    /// Waits are answered, streams of events end.
+    pub fn over(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+impl Door {
+    /// A door to `rig`. Must be called on the rig's own thread, inside its actix system.
+    pub fn new(
+        rig: Rig,
+        outputs: Arc<dyn Outputs>,
+        verdicts: VerdictReader,
+        keys: Keys,
+        tokens: Tokens,
+    ) -> (Door, DoorClosing) {
+        let (closing, over) = watch::channel(false);
+        let events = EventRing::follow(&rig);
+        let followers = Followers::reporting_to(rig.clone());
+        (Door { rig, outputs, verdicts, keys, tokens, followers, events, over }, DoorClosing(closing))
+    }
+}
+
+/// Serves `door` on `listener`; the server's threads are its own, the rig's thread only answers messages.
+///
+/// # Errors
+/// Where the threads or the socket cannot be had.
+pub fn start(door: Door, listener: TcpListener, workers: usize) -> io::Result<Server> {
+    let door = web::Data::new(door);
+    let server =
+        HttpServer::new(move || App::new().app_data(door.clone()).wrap(from_fn(token_first)).configure(routes))
+            .workers(workers)
+            .disable_signals()
+            .keep_alive(limits::REST_KEEP_ALIVE.to_std())
+            // A caller that closes its side is gone: its handler is dropped at once, and with it the stream that an attached
+            // development run lives by (rule A10).
+            .h1_allow_half_closed(false)
+            .shutdown_timeout(shutdown_seconds())
+            .listen(listener)?
+            .run();
+    Ok(server)
+}
+
+/// The rig's own end (grace and proof) comes before the last answers.
+fn shutdown_seconds() -> u64 {
+    let most = limits::STOP_GRACE + limits::PROOF_MAX + limits::REST_SHUTDOWN_MAX;
+    most.as_millis().div_ceil(1_000)
+}
+
+fn routes(config: &mut web::ServiceConfig) {
+    config
+        .app_data(request::json_config())
+        .app_data(request::query_config())
+        .default_service(web::to(request::no_such_path))
+        .service(read_only("/healthz", web::get().to(healthz)))
+        .service(read_only("/v1/rig", look().to(runs::rig)))
+        .service(other("/v1/runs", "GET, HEAD, POST").route(look().to(runs::list)).route(web::post().to(runs::start)))
+        .service(read_only("/v1/runs/{run}", look().to(runs::one)))
+        .service(other("/v1/runs/{run}/pause", "POST").route(web::post().to(runs::pause)))
+        .service(other("/v1/runs/{run}/resume", "POST").route(web::post().to(runs::resume)))
+        .service(other("/v1/runs/{run}/end", "POST").route(web::post().to(runs::end)))
+        .service(other("/v1/runs/{run}/lanes/{lane}/dev-runs", "POST").route(web::post().to(dev_runs::ask)))
+        .service(
+            other("/v1/runs/{run}/jobs", "GET, HEAD, POST")
+                .route(look().to(jobs::list))
+                .route(web::post().to(jobs::submit)),
+        )
+        .service(
+            other("/v1/dev-runs/{dev_run}", "GET, HEAD, DELETE")
+                .route(look().to(dev_runs::one))
+                .route(web::delete().to(dev_runs::cancel)),
+        )
+        .service(read_only("/v1/dev-runs/{dev_run}/output", look().to(output::read)))
+        .service(read_only("/v1/jobs/{job}", look().to(jobs::one)))
+        .service(read_only("/v1/jobs/{job}/verdict", look().to(jobs::verdict)))
+        .service(read_only("/v1/events", look().to(events::stream)));
+}
+
+/// GET, and HEAD as its answer without a body.
+fn look() -> actix_web::Route {
+    web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
+}
+
+fn read_only(path: &'static str, route: actix_web::Route) -> actix_web::Resource {
+    other(path, "GET, HEAD").route(route)
+}
+
+/// A path whose other methods are answered with what it allows.
+fn other(path: &'static str, allowed: &'static str) -> actix_web::Resource {
+    web::resource(path).default_service(web::to(move || async move {
+        Err::<HttpResponse, Problem>(Problem::method_not_allowed(allowed))
+    }))
+}
+
+async fn healthz() -> &'static str {
+    "ok"
+}
+
+/// All but `/healthz` want a token, unknown paths too.
+async fn token_first(
+    request: ServiceRequest,
+    next: Next<impl MessageBody>,
+) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
+    if request.path() != "/healthz" {
+        let door = request.app_data::<web::Data<Door>>().expect("every app has a door");
+        let given = request.headers().get(header::AUTHORIZATION);
+        let bearer = given.and_then(|value| value.to_str().ok()).and_then(bearer);
+        let token = match (given, bearer.and_then(|token| door.tokens.check(token))) {
+            (None, _) => return Err(Problem::no_token().into()),
+            (Some(_), None) => return Err(Problem::wrong_token().into()),
+            (Some(_), Some(token)) => token,
+        };
+        debug!(%token, method = %request.method(), path = request.path(), "asked");
+    }
+    next.call(request).await
+}
+
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}

@@ -1,0 +1,200 @@
+//! What requests and answers carry where it is not one of the rig's own views. Apart from core's types, so that a
+//! change there does not change what clients send; bounded, and strict about fields that do not exist.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use thermite_actors::ports::RunRequest;
+use thermite_actors::rig;
+use thermite_core::dev_run::DevRunEnd;
+use thermite_core::ids::{DevRunId, JobId, RunId};
+use thermite_core::lane::Caller;
+use thermite_core::limits;
+use thermite_core::refusal::Refusal;
+use thermite_core::run::RunState;
+use thermite_core::texts;
+
+/// `POST /v1/runs`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StartRun {
+    /// The repository.
+    pub repo: String,
+    /// The kit's file, relative to the repository's root.
+    pub kit: String,
+    /// The champion's revision.
+    pub champion: String,
+    /// The lanes' worktrees, lane 1 first.
+    pub lanes: Vec<String>,
+}
+
+/// The answer to it: 201.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunStarted {
+    /// The run.
+    pub run: RunId,
+}
+
+/// The answer to `POST /v1/runs/{run}/pause`, `resume` and `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunChanged {
+    /// The run.
+    pub run: RunId,
+    /// What it is.
+    pub state: RunState,
+}
+
+/// `POST /v1/runs/{run}/lanes/{n}/dev-runs`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AskDevRun {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// Environment beyond the plain one of every run, as pairs of name and value.
+    #[serde(default)]
+    pub env: Vec<(String, String)>,
+    /// Whether it ends 10 s after nobody follows its output any more (rule A10).
+    #[serde(default)]
+    pub attached: bool,
+}
+
+/// The answer to it: 202.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Queued {
+    /// The development run.
+    pub dev_run: DevRunId,
+    /// How many are served before it.
+    pub ahead: u32,
+}
+
+/// The answer to `DELETE /v1/dev-runs/{id}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Over {
+    /// The development run.
+    pub dev_run: DevRunId,
+    /// How it ended.
+    #[serde(flatten)]
+    pub end: DevRunEnd,
+    /// Rule A8, on every result.
+    pub note: String,
+}
+
+/// `POST /v1/runs/{run}/jobs`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SubmitJob {
+    /// The change's revision.
+    pub change: String,
+    /// The champion's revision; the run's champion where none is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub champion: Option<String>,
+}
+
+/// The answer to it: 202.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Submitted {
+    /// The job.
+    pub job: JobId,
+    /// How many jobs are before it.
+    pub ahead: u32,
+    /// Whether it was there before: asked with the same key, or the same change against the same champion.
+    pub same: bool,
+}
+
+/// The environment names that a development run's program gets from the rig alone are the host's matter; here only
+/// what the kernel takes is checked.
+impl AskDevRun {
+    /// The asking in the rig's words.
+    ///
+    /// # Errors
+    /// Where the command is beyond what the kernel and the records take.
+    pub(crate) fn checked(self, run: RunId, lane: u32, key: Option<String>) -> Result<rig::AskDevRun, Refusal> {
+        let AskDevRun { argv, env, attached } = self;
+        if argv.first().is_none_or(String::is_empty) {
+            return Err(Refusal::EmptyCommand);
+        }
+        let too_long = |size, unit: &str, most| Refusal::CommandTooLong { size, unit: unit.to_owned(), most };
+        if argv.len() > limits::COMMAND_ARGS_MAX {
+            return Err(too_long(argv.len(), "arguments", limits::COMMAND_ARGS_MAX));
+        }
+        if env.len() > limits::COMMAND_ENV_MAX {
+            return Err(too_long(env.len(), "environment variables", limits::COMMAND_ENV_MAX));
+        }
+        let bytes = argv.iter().chain(env.iter().flat_map(|(name, value)| [name, value])).map(String::len).sum();
+        if bytes > limits::COMMAND_BYTES_MAX {
+            return Err(too_long(bytes, "bytes with its environment", limits::COMMAND_BYTES_MAX));
+        }
+        if let Some(argument) = argv.iter().find(|argument| argument.contains('\0')) {
+            return Err(impossible("an argument", argument, "text without a NUL byte"));
+        }
+        for (name, value) in &env {
+            if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+                let what = "a name without `=` and a value, both without a NUL byte";
+                return Err(impossible("an environment variable", &format!("{name}={value}"), what));
+            }
+        }
+        let caller = if attached { Caller::Attached } else { Caller::Detached };
+        Ok(rig::AskDevRun { run, lane, argv, env, caller, key })
+    }
+}
+
+impl StartRun {
+    /// The asking in the rig's words.
+    ///
+    /// # Errors
+    /// Where a text is longer than any path or revision.
+    pub(crate) fn checked(self) -> Result<RunRequest, Refusal> {
+        let StartRun { repo, kit, champion, lanes } = self;
+        text("repo", &repo)?;
+        text("kit", &kit)?;
+        text("champion", &champion)?;
+        for lane in &lanes {
+            text("a lane's worktree", lane)?;
+        }
+        let most = usize::from(thermite_core::ids::LANE_MAX);
+        if lanes.len() > most {
+            return Err(impossible("the number of lanes", &lanes.len().to_string(), &format!("at most {most}")));
+        }
+        let lanes = lanes.into_iter().map(PathBuf::from).collect();
+        Ok(RunRequest { repo: repo.into(), kit: kit.into(), champion, lanes })
+    }
+}
+
+impl SubmitJob {
+    /// The asking in the rig's words.
+    ///
+    /// # Errors
+    /// Where a text is longer than any revision.
+    pub(crate) fn checked(self, run: RunId, key: Option<String>) -> Result<rig::SubmitJob, Refusal> {
+        let SubmitJob { change, champion } = self;
+        text("change", &change)?;
+        if let Some(champion) = &champion {
+            text("champion", champion)?;
+        }
+        Ok(rig::SubmitJob { run, champion, change, key })
+    }
+}
+
+impl Over {
+    /// The answer about one development run's end.
+    pub fn new(dev_run: DevRunId, end: DevRunEnd) -> Over {
+        Over { dev_run, end, note: texts::DIAGNOSTIC_ONLY.to_owned() }
+    }
+}
+
+fn text(thing: &str, value: &str) -> Result<(), Refusal> {
+    if value.is_empty() {
+        return Err(impossible(thing, "empty", "given"));
+    }
+    if value.contains('\0') || value.len() > limits::REST_TEXT_BYTES_MAX {
+        let most = format!("at most {} bytes, without a NUL byte", limits::REST_TEXT_BYTES_MAX);
+        return Err(impossible(thing, value, &most));
+    }
+    Ok(())
+}
+
+/// The value is cut where it would fill the answer.
+fn impossible(thing: &str, value: &str, expected: &str) -> Refusal {
+    let shown: String = value.chars().take(80).flat_map(char::escape_default).collect();
+    Refusal::Impossible { thing: thing.to_owned(), value: shown, expected: expected.to_owned() }
+}

@@ -1,0 +1,87 @@
+//! A development run's output, read by offset and followed by long polls.
+//!
+//! The answer's body is the bytes from `Thermite-Offset` on, at most 256 KiB; `Thermite-Total` is how many the run
+//! wrote in all so far, `Thermite-Cut` how many between head and tail were not kept. The next read asks from
+//! `Thermite-Offset` plus the body's length. `Thermite-Complete: true` says that nothing comes after this body.
+//! With `wait_ms` (at most 30,000) the answer waits until there is something to say.
+//!
+//! Reading is following (rule A10): while a read of an attached run waits its caller is there, and 10 s after the last
+//! one was answered or broke off without another the caller is gone and the run is ended.
+
+use std::time::Instant;
+
+use actix_web::web::{self, Data, Query};
+use actix_web::{HttpRequest, HttpResponse};
+use serde::Deserialize;
+use thermite_actors::ports::OutputSlice;
+use thermite_actors::view::DevRunStatus;
+use thermite_core::ids::DevRunId;
+use thermite_core::limits;
+
+use super::dev_runs::Wait;
+use super::problem::Problem;
+use super::{Door, request};
+
+/// How often a waiting read asks the rig whether the run is over, in looks at the output.
+const LOOKS_PER_ASK: u32 = 25;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Part {
+    #[serde(default)]
+    offset: u64,
+    #[serde(default)]
+    wait_ms: u64,
+}
+
+pub(super) async fn read(request: HttpRequest, door: Data<Door>, part: Query<Part>) -> Result<HttpResponse, Problem> {
+    let dev_run: DevRunId = request::id(&request, "dev_run")?;
+    let until = Instant::now() + Wait::bounded(part.wait_ms);
+    let mut over = door.over.clone();
+    let mut looks = 0u32;
+    let mut is_over = has_ended(&door, dev_run).await?;
+    let _following = (!is_over).then(|| door.followers.follow(dev_run));
+    loop {
+        // Asked before it is read: what an ended run wrote is all there.
+        let slice = look(&door, dev_run, part.offset).await?;
+        let never_started = slice.is_none();
+        let slice =
+            slice.unwrap_or(OutputSlice { bytes: Vec::new(), offset: part.offset, total: 0, cut: 0, complete: false });
+        let read_up_to = slice.offset.saturating_add(slice.bytes.len() as u64);
+        let complete = (slice.complete || is_over) && read_up_to >= slice.total;
+        if !slice.bytes.is_empty() || complete || Instant::now() >= until || *over.borrow() {
+            return Ok(answer(slice, complete));
+        }
+        tokio::select! {
+            _ = tokio::time::sleep(limits::OUTPUT_LOOK_EVERY.to_std()) => {}
+            _ = over.wait_for(|over| *over) => {}
+        }
+        looks += 1;
+        if never_started || looks.is_multiple_of(LOOKS_PER_ASK) {
+            is_over = has_ended(&door, dev_run).await?;
+        }
+    }
+}
+
+async fn has_ended(door: &Door, dev_run: DevRunId) -> Result<bool, Problem> {
+    Ok(matches!(door.rig.dev_run(dev_run).await?.status, DevRunStatus::Ended { .. }))
+}
+
+/// Reads off the worker's thread: a slow disk must not stop other answers.
+async fn look(door: &Data<Door>, dev_run: DevRunId, offset: u64) -> Result<Option<OutputSlice>, Problem> {
+    let outputs = door.outputs.clone();
+    web::block(move || outputs.read(dev_run, offset, limits::OUTPUT_READ_BYTES_MAX))
+        .await
+        .map_err(|_| thermite_core::refusal::InfrastructureFailure::RigEnding.into())
+}
+
+fn answer(slice: OutputSlice, complete: bool) -> HttpResponse {
+    HttpResponse::Ok()
+        .insert_header(("thermite-offset", slice.offset.to_string()))
+        .insert_header(("thermite-total", slice.total.to_string()))
+        .insert_header(("thermite-cut", slice.cut.to_string()))
+        .insert_header(("thermite-complete", complete.to_string()))
+        .insert_header(("cache-control", "no-store"))
+        .content_type("application/octet-stream")
+        .body(slice.bytes)
+}

@@ -1,0 +1,183 @@
+//! What a rig is told from outside, read once: flags first, then `THERMITE_*` in the environment, then the defaults.
+//!
+//! | setting | environment | default |
+//! |---|---|---|
+//! | data folder | `THERMITE_DATA` | `$XDG_DATA_HOME/thermite`, else `$HOME/.local/share/thermite` |
+//! | listen address | `THERMITE_LISTEN` | `127.0.0.1:7077`, a port that stays, so that a URL survives a restart; port 0 takes any free one |
+//! | listening beyond loopback | `THERMITE_LISTEN_OPEN` | `no` |
+//! | HTTP workers | `THERMITE_HTTP_WORKERS` | 2 threads |
+//! | lanes a run may have | `THERMITE_LANES` | 16 |
+//! | how long a development run waits | `THERMITE_DEV_RUN_WAIT` | 10 minutes (rule A6), in seconds |
+//! | uids of runs | `THERMITE_UID_BASE` | 61000: where the rig is root, the judge's runs have this uid, lane n's 61000 + n |
+//! | folder of the devices' locks | `THERMITE_DEVICE_LOCKS` | `/run/lock`, else `/tmp`: one that all rigs of the machine share |
+//!
+//! The uids lie in a range that Debian and systemd leave unused (61000 to 61183).
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use thermite_actors::ports::RigSettings;
+use thermite_core::ids::LANE_MAX;
+use thermite_core::limits;
+use thermite_core::time::Span;
+
+use crate::device_lock;
+
+/// How a rig is set up on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The data folder.
+    pub folder: PathBuf,
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Threads that serve HTTP.
+    pub http_workers: usize,
+    /// Where the rig is root, the judge's builds, checks and blocks run as this uid, lane n's commands as this + n.
+    pub lane_uid_base: u32,
+    /// Where the locks of the machine's devices are (rule A1).
+    pub device_locks: PathBuf,
+    /// What the rig itself is told.
+    pub rig: RigSettings,
+}
+
+/// What flags gave, as text; the environment stands in for what they did not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// The data folder.
+    pub folder: Option<PathBuf>,
+    /// Where it listens.
+    pub listen: Option<String>,
+    /// Whether others than this machine may be listened to.
+    pub listen_open: bool,
+}
+
+/// A setting that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{setting} is {value}; it must be {expected}")]
+pub struct SettingFault {
+    /// The setting, as it is spelt in the environment, with its flag where it has one.
+    pub setting: &'static str,
+    /// What was given.
+    pub value: String,
+    /// What it must be.
+    pub expected: String,
+}
+
+const FOLDER: &str = "THERMITE_DATA (--data)";
+const LISTEN: &str = "THERMITE_LISTEN (--listen)";
+const LISTEN_OPEN: &str = "THERMITE_LISTEN_OPEN (--listen-open)";
+const DEFAULT_LISTEN: &str = "127.0.0.1:7077";
+
+impl Settings {
+    /// Reads all settings; `environment` gives a variable's value.
+    ///
+    /// # Errors
+    /// Names the first setting that cannot be, what it is and what it must be.
+    pub fn read(given: Given, environment: impl Fn(&str) -> Option<String>) -> Result<Settings, SettingFault> {
+        // An empty variable is one that is not set: the shells of service units leave such behind.
+        let environment = |name: &str| environment(name).filter(|value| !value.is_empty());
+        let lane_uid_base = number(&environment, "THERMITE_UID_BASE", 61_000, 1, 4_000_000_000)?;
+        let wait_most = limits::DEV_RUN_WAIT_MAX.as_millis() / 1_000;
+        let wait = number(&environment, "THERMITE_DEV_RUN_WAIT", wait_most, 1, 86_400)?;
+        let lanes = number(&environment, "THERMITE_LANES", u64::from(LANE_MAX), 1, u64::from(LANE_MAX))?;
+        Ok(Settings {
+            folder: data_folder(given.folder, &environment)?,
+            listen: listen(given.listen, given.listen_open, &environment)?,
+            http_workers: number(&environment, "THERMITE_HTTP_WORKERS", 2, 1, 64)? as usize,
+            lane_uid_base: lane_uid_base as u32,
+            device_locks: device_locks(&environment)?,
+            rig: RigSettings { dev_run_wait: Span::seconds(wait), lanes_most: lanes as u8 },
+        })
+    }
+}
+
+/// The data folder alone, for commands that only look for a rig.
+///
+/// # Errors
+/// Where none is given and there is no home to have one in.
+pub fn data_folder(
+    given: Option<PathBuf>,
+    environment: &impl Fn(&str) -> Option<String>,
+) -> Result<PathBuf, SettingFault> {
+    if let Some(folder) = given.or_else(|| environment("THERMITE_DATA").map(PathBuf::from)) {
+        let absolute = std::path::absolute(&folder);
+        return absolute.map_err(|_| SettingFault {
+            setting: FOLDER,
+            value: folder.display().to_string(),
+            expected: "a folder, such as /var/lib/thermite".to_owned(),
+        });
+    }
+    let absolute = |value: Option<String>| value.map(PathBuf::from).filter(|path| path.is_absolute());
+    if let Some(folder) = absolute(environment("XDG_DATA_HOME")) {
+        return Ok(folder.join("thermite"));
+    }
+    match absolute(environment("HOME")) {
+        Some(home) => Ok(home.join(".local/share/thermite")),
+        None => Err(SettingFault {
+            setting: FOLDER,
+            value: "not set, nor is HOME".to_owned(),
+            expected: "a folder, such as /var/lib/thermite".to_owned(),
+        }),
+    }
+}
+
+fn device_locks(environment: &impl Fn(&str) -> Option<String>) -> Result<PathBuf, SettingFault> {
+    const LOCKS: &str = "THERMITE_DEVICE_LOCKS";
+    let Some(text) = environment(LOCKS) else { return Ok(device_lock::default_folder()) };
+    let path = PathBuf::from(&text);
+    if path.is_absolute() {
+        return Ok(path);
+    }
+    Err(SettingFault { setting: LOCKS, value: text, expected: "an absolute path, such as /run/lock".to_owned() })
+}
+
+fn listen(
+    given: Option<String>,
+    open: bool,
+    environment: &impl Fn(&str) -> Option<String>,
+) -> Result<SocketAddr, SettingFault> {
+    let text = given.or_else(|| environment("THERMITE_LISTEN")).unwrap_or_else(|| DEFAULT_LISTEN.to_owned());
+    let address: SocketAddr = text.parse().map_err(|_| SettingFault {
+        setting: LISTEN,
+        value: text.clone(),
+        expected: format!("an address and a port, such as {DEFAULT_LISTEN}"),
+    })?;
+    let open = match environment("THERMITE_LISTEN_OPEN").as_deref() {
+        _ if open => true,
+        None | Some("no") => false,
+        Some("yes") => true,
+        Some(other) => {
+            return Err(SettingFault {
+                setting: LISTEN_OPEN,
+                value: other.to_owned(),
+                expected: "yes or no".to_owned(),
+            });
+        }
+    };
+    if !address.ip().is_loopback() && !open {
+        return Err(SettingFault {
+            setting: LISTEN,
+            value: text,
+            expected: format!(
+                "a loopback address, such as {DEFAULT_LISTEN}, unless {LISTEN_OPEN} says yes to others: REST has tokens \
+                 and no TLS of its own"
+            ),
+        });
+    }
+    Ok(address)
+}
+
+fn number(
+    environment: &impl Fn(&str) -> Option<String>,
+    setting: &'static str,
+    default: u64,
+    least: u64,
+    most: u64,
+) -> Result<u64, SettingFault> {
+    let Some(text) = environment(setting) else { return Ok(default) };
+    text.parse().ok().filter(|value| (least..=most).contains(value)).ok_or_else(|| SettingFault {
+        setting,
+        value: text,
+        expected: format!("a whole number from {least} to {most}"),
+    })
+}
