@@ -29,7 +29,7 @@ fn a_granted_hold_starts_only_once_it_is_durable() {
     let mut lane = waiting();
 
     let granted = lane.handle(T, LaneInput::Granted { dev_run: dev_run(1), hold: hold(1) });
-    let recorded = lane.handle(T, LaneInput::HoldRecorded);
+    let recorded = lane.handle(T, LaneInput::HoldRecorded { hold: hold(1) });
 
     let record = LaneEffect::RecordHold { dev_run: dev_run(1), hold: hold(1) };
     assert_eq!(granted, [LaneEffect::Claim { hold: hold(1) }, record]);
@@ -44,8 +44,8 @@ fn a_burnt_holds_late_record_does_not_start_the_next_hold() {
     lane.handle(T, LaneInput::Requeued { hold: hold(1) });
     lane.handle(T, LaneInput::Granted { dev_run: dev_run(1), hold: hold(2) });
 
-    let first = lane.handle(T, LaneInput::HoldRecorded);
-    let second = lane.handle(T, LaneInput::HoldRecorded);
+    let first = lane.handle(T, LaneInput::HoldRecorded { hold: hold(1) });
+    let second = lane.handle(T, LaneInput::HoldRecorded { hold: hold(2) });
 
     assert_eq!(first, []);
     assert!(matches!(second[..], [LaneEffect::Start { hold, .. }] if hold.number == 2));
@@ -73,6 +73,17 @@ fn the_end_is_told_only_once_it_is_durable() {
     assert_eq!(over, [LaneEffect::RecordEnd { dev_run: dev_run(1), end: end.clone() }]);
     assert_eq!(recorded, [LaneEffect::AnswerEnd { dev_run: dev_run(1), end }]);
     assert_eq!(lane.state(), &LaneState::Idle);
+}
+
+#[test]
+fn an_end_that_is_recorded_when_nothing_ends_changes_nothing() {
+    let mut lane = holding();
+    let before = lane.clone();
+
+    let told = lane.handle(T, LaneInput::EndRecorded);
+
+    assert_eq!(told, []);
+    assert_eq!(lane, before);
 }
 
 #[test]
@@ -172,7 +183,7 @@ fn a_stop_while_the_hold_is_recorded_burns_it_instead_of_starting() {
     lane.handle(T, LaneInput::Granted { dev_run: dev_run(1), hold: hold(1) });
     lane.handle(T, cancel());
 
-    let recorded = lane.handle(T, LaneInput::HoldRecorded);
+    let recorded = lane.handle(T, LaneInput::HoldRecorded { hold: hold(1) });
 
     assert_eq!(recorded, [LaneEffect::StopHold { hold: hold(1), cause: StopCause::Cancelled }]);
 }
@@ -287,7 +298,7 @@ fn input() -> impl Strategy<Value = Option<LaneInput>> {
         Just(None),
         Just(Some(LaneInput::AskRecorded)),
         Just(Some(LaneInput::AskNotRecorded)),
-        Just(Some(LaneInput::HoldRecorded)),
+        hold().prop_map(|hold| Some(LaneInput::HoldRecorded { hold })),
         Just(Some(LaneInput::EndRecorded)),
         dev_run().prop_map(|dev_run| Some(LaneInput::InLine { dev_run, ahead: 0 })),
         (dev_run(), hold()).prop_map(|(dev_run, hold)| Some(LaneInput::Granted { dev_run, hold })),
@@ -316,7 +327,7 @@ fn waiting() -> Lane {
 fn holding() -> Lane {
     let mut lane = waiting();
     lane.handle(T, LaneInput::Granted { dev_run: dev_run(1), hold: hold(1) });
-    lane.handle(T, LaneInput::HoldRecorded);
+    lane.handle(T, LaneInput::HoldRecorded { hold: hold(1) });
     lane
 }
 

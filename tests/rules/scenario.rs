@@ -408,7 +408,7 @@ impl Scenario {
         for effect in effects {
             self.letters.push_back(match effect {
                 LaneEffect::RecordAsk => Letter::Lane(id, LaneInput::AskRecorded),
-                LaneEffect::RecordHold { .. } => Letter::Lane(id, LaneInput::HoldRecorded),
+                LaneEffect::RecordHold { hold, .. } => Letter::Lane(id, LaneInput::HoldRecorded { hold }),
                 LaneEffect::RecordEnd { .. } => Letter::Lane(id, LaneInput::EndRecorded),
                 LaneEffect::AskPool => {
                     let LaneState::Waiting { ask, .. } = self.lanes[&id].state() else {
