@@ -6,9 +6,9 @@ mod dev_runs;
 mod ending;
 mod giving_up;
 mod harness;
+mod heard;
 mod jobs;
 mod judge_first;
-
 mod mix;
 mod once;
 mod records;

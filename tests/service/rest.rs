@@ -304,6 +304,7 @@ fn an_attached_run_ends_after_its_callers_stream_dropped_and_a_detached_one_does
     let run = rig.run();
     let (attached, attached_path) = rig.ask(&run, 1, true);
     let (_, detached_path) = rig.ask(&run, 2, false);
+    let (_, never_followed) = rig.ask(&run, 3, true);
     rig.script.started(attached);
     for path in [&attached_path, &detached_path] {
         // Goes away in the middle of a wait.
@@ -315,6 +316,8 @@ fn an_attached_run_ends_after_its_callers_stream_dropped_and_a_detached_one_does
 
     assert_eq!(over.json()["status"]["end"]["end"], "cancelled", "{}", over.text());
     assert_ne!(rig.get(&detached_path).json()["status"]["status"], "ended");
+    let over = rig.get(&format!("{never_followed}?wait_ms=30000"));
+    assert_eq!(over.json()["status"]["end"]["end"], "cancelled", "{}", over.text());
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn store(data: &std::path::Path, record: &VerdictRecord) {
         outcome: JobOutcome::Win { adopted: true },
         record: Some(record.sha256.clone()),
     };
-    let batch = Batch { entries: vec![entry], records: vec![record.clone()] };
+    let batch = Batch { entries: vec![entry], records: vec![record.clone()], ..Batch::default() };
     block_on(async {
         records.append(batch).await.unwrap();
         records.close().await.unwrap();

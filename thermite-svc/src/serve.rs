@@ -156,7 +156,15 @@ impl Service {
             .map_err(|source| ServeFault::System { what: "the HTTP server", source })?;
         let handle = server.handle();
         actix_web::rt::spawn(server);
-        let endpoint = folder.tell_endpoint(address)?;
+        let endpoint = match folder.tell_endpoint(address) {
+            Ok(endpoint) => endpoint,
+            Err(fault) => {
+                // A rig that nobody can find does not stay.
+                handle.stop(false).await;
+                rig.end().await;
+                return Err(fault.into());
+            }
+        };
         info!(%address, "listening");
         Ok(Service { rig, folder, records, _devices: devices, endpoint, token_made, server: handle, closing })
     }
@@ -214,7 +222,7 @@ where
     let service = Service::start(settings, assemble).await?;
     listening(&service);
     let name = signals.next().await;
-    info!(signal = name, "ending; the same signal again ends at once");
+    info!(signal = name, "ending by the rules; a second signal ends at once");
     tokio::select! {
         () = service.end() => Ok(()),
         name = signals.next() => {

@@ -21,7 +21,7 @@ pub(super) enum Fact {
     Job { job: JobId, fact: JudgeFact, arrival: u64 },
     Asked { dev_run: DevRunId },
     Held { dev_run: DevRunId, number: u64 },
-    DevRunOver { dev_run: DevRunId, proved: bool },
+    DevRunOver { dev_run: DevRunId },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -70,7 +70,7 @@ impl Known {
                 self.last_hold = self.last_hold.max(number);
                 self.dev_runs.insert(dev_run, KnownDevRun::Held(number));
             }
-            Fact::DevRunOver { dev_run, .. } => {
+            Fact::DevRunOver { dev_run } => {
                 return self.dev_runs.insert(dev_run, KnownDevRun::Over) != Some(KnownDevRun::Over);
             }
             Fact::Job { job, fact: JudgeFact::Submitted, arrival } => {

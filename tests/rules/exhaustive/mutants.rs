@@ -17,6 +17,8 @@ pub(super) enum Mutant {
     LaneForgetsRelease,
     /// The device says twice that a hold is over, and the pool does not look at the number.
     StaleFreedFreesNext,
+    /// What the pool answers to the judge's work is lost.
+    WorkTakenIsLost,
     /// The records answer before the disk has it.
     AcksBeforeDurable,
 }
