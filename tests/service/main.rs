@@ -9,3 +9,4 @@ mod rest;
 mod scripted;
 mod support;
 mod try_out;
+mod whole;
