@@ -296,6 +296,25 @@ impl House {
         Endpoint::read(&self.data()).ok().flatten()
     }
 
+    /// Where it listens, such as `http://127.0.0.1:7077`.
+    pub(super) fn url(&self) -> String {
+        self.endpoint().unwrap().url
+    }
+
+    /// What the busy program says when the rig's user starts it outside of any containment.
+    pub(super) fn by_rigs_user(&self, args: &[&str]) -> String {
+        let mut command = match self.who {
+            Who::Me => Command::new(shared().join("busy")),
+            Who::Ordinary => {
+                let mut command = Command::new("setpriv");
+                command.args([format!("--reuid={ORDINARY}"), format!("--regid={ORDINARY}"), "--clear-groups".into()]);
+                command.arg(shared().join("busy"));
+                command
+            }
+        };
+        String::from_utf8(command.args(args).output().unwrap().stdout).unwrap()
+    }
+
     /// What the rig said, over all its lives.
     pub(super) fn log_text(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap_or_default()
@@ -462,7 +481,8 @@ impl House {
         let files = fs::read_dir(self.data().join("runs/runs")).into_iter().flatten().count();
         assert_eq!(files, 0, "run files");
         let own = format!("thermite-{}", rig_name(&self.data()));
-        let groups: Vec<PathBuf> = groups().into_iter().filter(|path| path.display().to_string().contains(&own)).collect();
+        let groups: Vec<PathBuf> =
+            groups().into_iter().filter(|path| path.display().to_string().contains(&own)).collect();
         assert_eq!(groups, [] as [PathBuf; 0], "cgroups");
     }
 }
@@ -565,7 +585,8 @@ pub(super) fn shared() -> &'static Path {
         for entry in fs::read_dir(sources.join("../cases/escape")).unwrap().flatten() {
             fs::copy(entry.path(), folder.join("cases").join(entry.file_name())).unwrap();
         }
-        let built = Command::new("sh").arg(folder.join("cases/build.sh")).env("ESCAPE_BIN", folder.join("bin")).output();
+        let built =
+            Command::new("sh").arg(folder.join("cases/build.sh")).env("ESCAPE_BIN", folder.join("bin")).output();
         let built = built.unwrap();
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
         let opened = Command::new("chmod").args(["-R", "a+rX"]).arg(&folder).status().unwrap();
