@@ -8,14 +8,9 @@
 //! | HTTP workers | `THERMITE_HTTP_WORKERS` | 2 threads |
 //! | lanes a run may have | `THERMITE_LANES` | 16 |
 //! | how long a development run waits | `THERMITE_DEV_RUN_WAIT` | 10 minutes (rule A6), in seconds |
-<<<<<<< HEAD
 //! | uids of runs | `THERMITE_UID_BASE` | 61000: where the rig is root, the judge's runs have this uid, lane n's 61000 + n |
 //! | folder of the devices' locks | `THERMITE_DEVICE_LOCKS` | `/run/lock`, else `/tmp`: one that all rigs of the machine share |
-=======
-//! | lanes' uids | `THERMITE_LANE_UID_BASE` | 61000: lane n runs as 61000 + n where the rig is root |
-//! | the judge's uid | `THERMITE_JUDGE_UID` | 61100 |
 //! | where load and CPUs are read | `THERMITE_PROC_ROOT` | `/`; for tests and embedders: a folder with `proc`, `sys` and `etc` in it that is read instead of this machine's, which the log and every record then say |
->>>>>>> room-night
 //!
 //! The uids lie in a range that Debian and systemd leave unused (61000 to 61183).
 
@@ -40,15 +35,10 @@ pub struct Settings {
     pub http_workers: usize,
     /// Where the rig is root, the judge's builds, checks and blocks run as this uid, lane n's commands as this + n.
     pub lane_uid_base: u32,
-<<<<<<< HEAD
     /// Where the locks of the machine's devices are (rule A1).
     pub device_locks: PathBuf,
-=======
-    /// The judge's builds, checks and blocks run as this uid, where the rig is root.
-    pub judge_uid: u32,
     /// A folder with `proc`, `sys` and `etc` in it whose load is read instead of this machine's; none is the rule.
     pub proc_root: Option<PathBuf>,
->>>>>>> room-night
     /// What the rig itself is told.
     pub rig: RigSettings,
 }
@@ -98,12 +88,8 @@ impl Settings {
             listen: listen(given.listen, given.listen_open, &environment)?,
             http_workers: number(&environment, "THERMITE_HTTP_WORKERS", 2, 1, 64)? as usize,
             lane_uid_base: lane_uid_base as u32,
-<<<<<<< HEAD
             device_locks: device_locks(&environment)?,
-=======
-            judge_uid: judge_uid as u32,
             proc_root: proc_root(&environment)?,
->>>>>>> room-night
             rig: RigSettings { dev_run_wait: Span::seconds(wait), lanes_most: lanes as u8 },
         })
     }
@@ -139,7 +125,6 @@ pub fn data_folder(
     }
 }
 
-<<<<<<< HEAD
 fn device_locks(environment: &impl Fn(&str) -> Option<String>) -> Result<PathBuf, SettingFault> {
     const LOCKS: &str = "THERMITE_DEVICE_LOCKS";
     let Some(text) = environment(LOCKS) else { return Ok(device_lock::default_folder()) };
@@ -148,7 +133,8 @@ fn device_locks(environment: &impl Fn(&str) -> Option<String>) -> Result<PathBuf
         return Ok(path);
     }
     Err(SettingFault { setting: LOCKS, value: text, expected: "an absolute path, such as /run/lock".to_owned() })
-=======
+}
+
 fn proc_root(environment: &impl Fn(&str) -> Option<String>) -> Result<Option<PathBuf>, SettingFault> {
     let Some(value) = environment("THERMITE_PROC_ROOT") else { return Ok(None) };
     let root = PathBuf::from(&value);
@@ -157,7 +143,6 @@ fn proc_root(environment: &impl Fn(&str) -> Option<String>) -> Result<Option<Pat
     }
     let expected = "an absolute path of a folder with a folder `proc` in it".to_owned();
     Err(SettingFault { setting: "THERMITE_PROC_ROOT", value, expected })
->>>>>>> room-night
 }
 
 fn listen(
