@@ -53,8 +53,8 @@ fn a_rig_that_is_killed() {
 
 #[test]
 fn records_that_refuse() {
-    let budgets = Budgets { not_recorded: 2, pauses: 1, hasty: Some(1), ..Budgets::default() };
-    holds(&Setup { budgets, ..asynchronous("1 job, 1 lane, pause, records refuse twice", 1, 1) });
+    let budgets = Budgets { not_recorded: 1, pauses: 1, hasty: Some(1), ..Budgets::default() };
+    holds(&Setup { budgets, ..asynchronous("1 job, 1 lane, pause, records refuse once", 1, 1) });
 }
 
 #[test]
