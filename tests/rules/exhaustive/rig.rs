@@ -523,7 +523,7 @@ impl Rig {
                     self.left.infrastructure -= 1;
                 }
                 self.judge_gets(setup, JudgeInput::StageEnded { hold: hold(stage.number), result: result(came) });
-                if setup.mutant == Mutant::HoldEndsBeforeWork {
+                if setup.mutant.ends_holds_early() {
                     self.send(
                         Party::Judge,
                         Party::Device,

@@ -204,7 +204,7 @@ impl Rig {
                     (Party::Device, Letter::Device(start))
                 }
                 JudgeEffect::EndHold { hold } => {
-                    if setup.mutant == Mutant::HoldEndsBeforeWork {
+                    if setup.mutant.ends_holds_early() {
                         continue;
                     }
                     let stop = DeviceInput::Stop { number: hold.number, cause: StopCause::StageOver };
