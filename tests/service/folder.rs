@@ -207,6 +207,10 @@ fn a_setting_that_cannot_be_is_named_with_its_value_and_what_it_must_be() {
     assert!(said("THERMITE_LISTEN_OPEN", "maybe").ends_with("it must be yes or no"));
     assert!(said("THERMITE_DEVICE_LOCKS", "locks").ends_with("an absolute path, such as /run/lock"));
     assert!(said("THERMITE_DEV_RUN_WAIT", "0").ends_with("a whole number from 1 to 86400"));
+    assert_eq!(
+        said("THERMITE_PROC_ROOT", "/no/such/place"),
+        "THERMITE_PROC_ROOT is /no/such/place; it must be an absolute path of a folder with a folder `proc` in it"
+    );
     let nowhere = Settings::read(Given::default(), |_| None).unwrap_err().to_string();
     assert!(nowhere.starts_with("THERMITE_DATA (--data) is not set, nor is HOME"), "{nowhere}");
 }

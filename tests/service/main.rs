@@ -11,3 +11,4 @@ mod scripted;
 mod support;
 mod try_out;
 mod verify;
+mod whole;

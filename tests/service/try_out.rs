@@ -41,17 +41,19 @@ fn a_folder_that_holds_something_is_left_as_it_is() {
 }
 
 #[test]
-fn ctrl_c_ends_the_server_and_removes_what_was_made() {
-    let Some(trial) = Trial::under_way() else { return };
+fn ctrl_c_a_termination_and_a_hangup_end_the_server_and_remove_what_was_made() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let Some(trial) = Trial::under_way() else { return };
 
-    trial.process.signal(Signal::INT);
-    let said = trial.process.end();
+        trial.process.signal(signal);
+        let said = trial.process.end();
 
-    assert_eq!(said.code, Some(130), "{said:?}");
-    assert_eq!(said.out, "", "{said:?}");
-    assert!(said.err.contains("thermite: ended on request"), "{said:?}");
-    assert!(is_gone(trial.server), "the server lives on");
-    assert_eq!(entries(trial.tmp.path()), 0);
+        assert_eq!(said.code, Some(130), "{signal:?}: {said:?}");
+        assert_eq!(said.out, "", "{signal:?}: {said:?}");
+        assert!(said.err.contains("thermite: ended on request"), "{signal:?}: {said:?}");
+        assert!(is_gone(trial.server), "{signal:?}: the server lives on");
+        assert_eq!(entries(trial.tmp.path()), 0, "{signal:?}");
+    }
 }
 
 #[test]

@@ -495,6 +495,7 @@ impl JudgeQueue {
         match then {
             Then::Confirm { screened_on } => {
                 job.stage = StageKind::Confirmation;
+                job.attempt = 0; // Attempts are counted for each stage.
                 job.screened_on = Some(screened_on);
                 self.enqueue(id, None, out);
             }

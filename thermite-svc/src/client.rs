@@ -136,7 +136,12 @@ impl Client {
         let agent = Agent::config_builder()
             .http_status_as_error(false)
             .proxy(None)
+            // Each step has its limit; one over all of them would cost every request a thread for looking up the host.
             .timeout_connect(Some(CONNECT_MAX))
+            .timeout_send_request(Some(ANSWER_MAX))
+            .timeout_send_body(Some(ANSWER_MAX))
+            .timeout_recv_response(Some(ANSWER_MAX))
+            .timeout_recv_body(Some(ANSWER_MAX))
             .build()
             .new_agent();
         Ok(Client { agent, base: url, bearer: format!("Bearer {}", token.trim()) })
@@ -187,7 +192,7 @@ impl Client {
                 .get(format!("{}{path}", self.base))
                 .header("authorization", &self.bearer)
                 .config()
-                .timeout_global(Some(ANSWER_MAX + wait))
+                .timeout_recv_response(Some(ANSWER_MAX + wait))
                 .build()
                 .call()
         })?;
@@ -206,9 +211,6 @@ impl Client {
             self.agent
                 .delete(format!("{}/v1/dev-runs/{dev_run}", self.base))
                 .header("authorization", &self.bearer)
-                .config()
-                .timeout_global(Some(ANSWER_MAX))
-                .build()
                 .call()
         })
         .map(drop)
@@ -240,15 +242,7 @@ impl Client {
     }
 
     fn fetch(&self, path: &str) -> Result<Response<Body>, Fault> {
-        self.request(|| {
-            self.agent
-                .get(format!("{}{path}", self.base))
-                .header("authorization", &self.bearer)
-                .config()
-                .timeout_global(Some(ANSWER_MAX))
-                .build()
-                .call()
-        })
+        self.request(|| self.agent.get(format!("{}{path}", self.base)).header("authorization", &self.bearer).call())
     }
 
     fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize, key: String) -> Result<T, Fault> {
@@ -262,9 +256,6 @@ impl Client {
                 .post(format!("{}{path}", self.base))
                 .header("authorization", &self.bearer)
                 .header("idempotency-key", key)
-                .config()
-                .timeout_global(Some(ANSWER_MAX))
-                .build()
                 .send_json(body)
         };
         let mut tries = 1;

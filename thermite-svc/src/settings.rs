@@ -10,6 +10,7 @@
 //! | how long a development run waits | `THERMITE_DEV_RUN_WAIT` | 10 minutes (rule A6), in seconds |
 //! | uids of runs | `THERMITE_UID_BASE` | 61000: where the rig is root, the judge's runs have this uid, lane n's 61000 + n |
 //! | folder of the devices' locks | `THERMITE_DEVICE_LOCKS` | `/run/lock`, else `/tmp`: one that all rigs of the machine share |
+//! | where load and CPUs are read | `THERMITE_PROC_ROOT` | `/`; for tests and embedders: a folder with `proc`, `sys` and `etc` in it that is read instead of this machine's, which the log and every record then say |
 //!
 //! The uids lie in a range that Debian and systemd leave unused (61000 to 61183).
 
@@ -36,6 +37,8 @@ pub struct Settings {
     pub lane_uid_base: u32,
     /// Where the locks of the machine's devices are (rule A1).
     pub device_locks: PathBuf,
+    /// A folder with `proc`, `sys` and `etc` in it whose load is read instead of this machine's; none is the rule.
+    pub proc_root: Option<PathBuf>,
     /// What the rig itself is told.
     pub rig: RigSettings,
 }
@@ -86,6 +89,7 @@ impl Settings {
             http_workers: number(&environment, "THERMITE_HTTP_WORKERS", 2, 1, 64)? as usize,
             lane_uid_base: lane_uid_base as u32,
             device_locks: device_locks(&environment)?,
+            proc_root: proc_root(&environment)?,
             rig: RigSettings { dev_run_wait: Span::seconds(wait), lanes_most: lanes as u8 },
         })
     }
@@ -129,6 +133,16 @@ fn device_locks(environment: &impl Fn(&str) -> Option<String>) -> Result<PathBuf
         return Ok(path);
     }
     Err(SettingFault { setting: LOCKS, value: text, expected: "an absolute path, such as /run/lock".to_owned() })
+}
+
+fn proc_root(environment: &impl Fn(&str) -> Option<String>) -> Result<Option<PathBuf>, SettingFault> {
+    let Some(value) = environment("THERMITE_PROC_ROOT") else { return Ok(None) };
+    let root = PathBuf::from(&value);
+    if root.is_absolute() && root.join("proc").is_dir() {
+        return Ok(Some(root));
+    }
+    let expected = "an absolute path of a folder with a folder `proc` in it".to_owned();
+    Err(SettingFault { setting: "THERMITE_PROC_ROOT", value, expected })
 }
 
 fn listen(

@@ -123,6 +123,16 @@ impl CpuDriver {
         driver
     }
 
+    /// A driver with the kernel's clocks and all else read below `root`, which somebody else feeds: for tests, and for
+    /// embedders that know the machine's load better than its `/proc` does. Its facts say so, and with them every
+    /// record of what was measured under it.
+    pub fn fed_from(root: &Path) -> CpuDriver {
+        let mut driver = CpuDriver::below(root.to_owned(), Arc::new(super::clock::clocks));
+        let shared = Arc::get_mut(&mut driver.shared).expect("nobody has a clone of a driver that was just made");
+        shared.facts.driver.push_str(&format!(", fed from {}", root.display()));
+        driver
+    }
+
     /// Notes CPU time in nanoseconds that the judge's own process groups took between two moments (rule C2).
     pub fn note_own_use(&self, cpu_ns: u64, from: Moment, to: Moment) {
         // A core's length of time has whole milliseconds: a use within one counts for the whole of it.

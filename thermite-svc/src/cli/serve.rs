@@ -117,7 +117,13 @@ async fn assemble(ground: Ground) -> Result<Parts, String> {
     tracing::info!(%containment, "runs are contained");
     let path = std::env::var("PATH").unwrap_or_default();
     let workspaces = HostWorkspaces::open(&data, accounts, path).map_err(|error| format!("workspaces: {error}"))?;
-    let driver = CpuDriver::of_this_machine();
+    let driver = match &settings.proc_root {
+        None => CpuDriver::of_this_machine(),
+        Some(root) => {
+            tracing::warn!(root = %root.display(), "THERMITE_PROC_ROOT is set: load is read there, not of this machine");
+            CpuDriver::fed_from(root)
+        }
+    };
     let executor =
         HostExecutor::open(launcher, workspaces.clone(), driver.clone(), ExecutorSettings { rig, data, accounts });
     let executor = executor.map_err(|error| format!("outputs: {error}"))?;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use thermite_actors::view::DevRunStatus;
 use thermite_core::dev_run::{DevRunEnd, Exit};
 use thermite_core::ids::{DevRunId, RunId};
+use thermite_core::refusal::GaveUp;
 use thermite_svc::server::bodies::AskDevRun;
 
 use crate::cli::follow::{News, Wish, follow};
@@ -24,6 +25,8 @@ pub(super) struct LaneRun {
     pub(super) dev_run: DevRunId,
     /// How often it was asked for.
     pub(super) asked: u32,
+    /// Why the asking before this one gave up, where there was one.
+    pub(super) gave_up: Option<GaveUp>,
     /// How long it waited, in all askings.
     pub(super) waited: Duration,
     /// How it ended, once it has.
@@ -55,6 +58,7 @@ impl LaneRuns {
         let lane = |(dev_run, end)| LaneRun {
             dev_run,
             asked: 1,
+            gave_up: None,
             waited: Duration::ZERO,
             end,
             output: String::new(),
@@ -92,9 +96,11 @@ impl LaneRuns {
             };
             lane.under_way = None;
             lane.waited += followed.waited;
-            if judge_works && matches!(followed.end, DevRunEnd::GaveUp { .. }) {
+            if let DevRunEnd::GaveUp { why } = followed.end
+                && judge_works
+            {
                 let again = LaneRun::ask(client, run, work)?;
-                *lane = LaneRun { asked: lane.asked + 1, waited: lane.waited, ..again };
+                *lane = LaneRun { asked: lane.asked + 1, gave_up: Some(why), waited: lane.waited, ..again };
                 continue;
             }
             lane.output = String::from_utf8_lossy(&followed.output).into_owned();
@@ -119,8 +125,15 @@ impl LaneRun {
             // The receiver is gone where the whole is being ended; then nobody wants to know.
             let _nobody_asks = tell.send(followed(&client, dev_run));
         });
-        let waited = Duration::ZERO;
-        Ok(LaneRun { dev_run, asked: 1, waited, end: None, output: String::new(), under_way: Some(under_way) })
+        Ok(LaneRun {
+            dev_run,
+            asked: 1,
+            gave_up: None,
+            waited: Duration::ZERO,
+            end: None,
+            output: String::new(),
+            under_way: Some(under_way),
+        })
     }
 }
 

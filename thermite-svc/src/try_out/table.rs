@@ -70,7 +70,14 @@ fn dev_run(about: &str, run: &LaneRun, view: &RigView) -> Row {
                 DevRunStatus::Stopping { .. } => "stopping".to_owned(),
                 DevRunStatus::Ended { .. } => "ended".to_owned(),
             };
-            Row { about, text: show::dev_run_status(&row.status, view.now), key }
+            let status = show::dev_run_status(&row.status, view.now);
+            match run.gave_up {
+                Some(why) => {
+                    let text = format!("{why}: asked for again, {status}");
+                    Row { about, text, key: format!("{} {key}", run.asked) }
+                }
+                None => Row { about, text: status, key },
+            }
         }
         None => Row { about, text: "is over".to_owned(), key: "over".to_owned() },
     }
