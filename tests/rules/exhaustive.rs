@@ -53,8 +53,8 @@ fn a_rig_that_is_killed() {
 
 #[test]
 fn records_that_refuse() {
-    let budgets = Budgets { not_recorded: 2, pauses: 1, hasty: Some(1), ..Budgets::default() };
-    holds(&Setup { budgets, ..asynchronous("1 job, 1 lane, pause, records refuse twice", 1, 1) });
+    let budgets = Budgets { not_recorded: 1, pauses: 1, hasty: Some(1), ..Budgets::default() };
+    holds(&Setup { budgets, ..asynchronous("1 job, 1 lane, pause, records refuse once", 1, 1) });
 }
 
 #[test]
@@ -131,8 +131,15 @@ fn mutant_freed_when_the_stop_is_sent_is_found() {
 
 #[test]
 fn mutant_hold_ended_before_the_pool_took_the_work_is_found() {
-    let setup = asynchronous("a stage's hold ended before the pool took the work", 1, 1);
-    breaks(Mutant::HoldEndsBeforeWork, setup, &[JUDGE_FIRST]);
+    let setup = asynchronous("a stage's hold ended before the pool took the work, running stages untold", 1, 1);
+    breaks(Mutant::HoldEndsBeforeWorkUntold, setup, &[JUDGE_FIRST]);
+}
+
+#[test]
+fn either_half_of_that_mutant_alone_does_no_harm() {
+    for mutant in [Mutant::HoldEndsBeforeWork, Mutant::RunningStagesUntold] {
+        holds(&Setup { mutant, ..asynchronous("1 job, 1 lane, half a mutant", 1, 1) });
+    }
 }
 
 #[test]

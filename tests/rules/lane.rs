@@ -319,7 +319,7 @@ fn ask(n: u8) -> Ask {
 
 fn waiting() -> Lane {
     let mut lane = Lane::new(lane(1));
-    lane.ask(ask(1)).unwrap();
+    lane.ask(ask(1)).expect("a fresh lane has none under way");
     lane.handle(T, LaneInput::AskRecorded);
     lane
 }

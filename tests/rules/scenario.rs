@@ -2,18 +2,20 @@
 //! a disk and an executor that do at once what they are told, unless a test holds them back.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 
+use thermite_core::contract::{Argv, Contract, Kit, Target, Timer};
 use thermite_core::dev_run::{DevRunEnd, Exit};
 use thermite_core::device::{Device, DeviceEffect, DeviceInput, DeviceState};
 use thermite_core::hold::StopCause;
 use thermite_core::ids::{Arrival, DevRunId, HoldId, Holder, JobId, LaneId, MemberId, RunId};
-use thermite_core::job::JobOutcome;
+use thermite_core::job::{JobOutcome, JobSpec, PinnedChange};
 use thermite_core::judge_queue::{JudgeEffect, JudgeInput, JudgeQueue, StageResult, Submission, Submit, Ticket};
 use thermite_core::lane::{Ask, Caller, Lane, LaneEffect, LaneInput, LaneState};
 use thermite_core::limits;
 use thermite_core::pool::{Discipline, Pool, PoolEffect, PoolInput};
 use thermite_core::refusal::Refusal;
-use thermite_core::run::RunState;
+use thermite_core::run::{RunSpec, RunState};
 use thermite_core::time::{Moment, Span};
 use thermite_core::wait::Wait;
 use uuid::Uuid;
@@ -46,7 +48,51 @@ pub(crate) fn hold(number: u64) -> HoldId {
     HoldId { member: DEVICE, number }
 }
 
-/// What a test waits for an answer on.
+/// A run over this champion.
+pub(crate) fn run_spec(champion: &str) -> RunSpec {
+    RunSpec {
+        repo: PathBuf::new(),
+        kit_path: PathBuf::new(),
+        kit: kit(),
+        kit_hash: String::new(),
+        champion: champion.to_owned(),
+        lanes: Vec::new(),
+    }
+}
+
+/// A job whose change is this content.
+pub(crate) fn job_spec(job: JobId, run: RunId, arrival: u64, content: &str) -> JobSpec {
+    JobSpec {
+        job,
+        run,
+        arrival: Arrival(arrival),
+        pinned: PinnedChange {
+            champion: String::new(),
+            change: content.to_owned(),
+            candidate: content.to_owned(),
+            candidate_tree: content.to_owned(),
+            paths: Vec::new(),
+            kit: kit(),
+            kit_hash: String::new(),
+        },
+    }
+}
+
+fn kit() -> Kit {
+    Kit {
+        name: String::new(),
+        target: Target::Cpu,
+        build: None,
+        check: None,
+        measure: Argv(Vec::new()),
+        timer: Timer::Wall,
+        editable: Vec::new(),
+        artefacts: Vec::new(),
+        contract: Contract::default(),
+    }
+}
+
+/// A letter on its way; there is one line of them, so each arrives in its turn.
 enum Letter {
     Pool(PoolInput),
     Device(DeviceInput),
@@ -180,13 +226,6 @@ impl Scenario {
         self
     }
 
-    /// Tells the pool something.
-    pub(crate) fn pool(&mut self, input: PoolInput) -> &mut Scenario {
-        self.letters.push_back(Letter::Pool(input));
-        self.deliver();
-        self
-    }
-
     /// The development run that has the device exits by itself.
     pub(crate) fn exits(&mut self) -> &mut Scenario {
         let number = self.device.last();
@@ -235,11 +274,6 @@ impl Scenario {
     /// What a lane has under way.
     pub(crate) fn under_way(&self, n: u8) -> Option<DevRunId> {
         self.lanes.get(&lane(n)).and_then(Lane::under_way)
-    }
-
-    /// A lane's state.
-    pub(crate) fn lane_state(&self, n: u8) -> &LaneState {
-        self.lanes[&lane(n)].state()
     }
 
     /// How a development run ended, once it has.

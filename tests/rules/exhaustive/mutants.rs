@@ -9,8 +9,12 @@ pub(super) enum Mutant {
     None,
     /// The device is told that it is empty when the stop has only been sent.
     FreedWhenStopIsSent,
-    /// A stage's hold ends before the pool knows the work that is left, and running stages are not told.
+    /// A stage's hold ends before the pool knows the work that is left.
     HoldEndsBeforeWork,
+    /// The judge does not tell the pool of its running stages.
+    RunningStagesUntold,
+    /// Both of these.
+    HoldEndsBeforeWorkUntold,
     /// The pool takes a start of the rig for one without judge work.
     GrantsBeforeFirstWork,
     /// A lane does not give back a hold that it has no use for.
@@ -24,6 +28,11 @@ pub(super) enum Mutant {
 }
 
 impl Mutant {
+    /// Whether a stage's hold ends with the stage.
+    pub(super) fn ends_holds_early(self) -> bool {
+        matches!(self, Mutant::HoldEndsBeforeWork | Mutant::HoldEndsBeforeWorkUntold)
+    }
+
     /// What the pool hears of what it was told.
     pub(super) fn pool_hears(self, input: PoolInput, held: Option<u64>) -> PoolInput {
         match (self, input, held) {
@@ -38,7 +47,7 @@ impl Mutant {
 
     /// What the judge tells of its work.
     pub(super) fn judge_tells(self, mut work: JudgeWork) -> JudgeWork {
-        if self == Mutant::HoldEndsBeforeWork {
+        if matches!(self, Mutant::RunningStagesUntold | Mutant::HoldEndsBeforeWorkUntold) {
             work.entries.retain(|entry| entry.running_on.is_none());
         }
         work

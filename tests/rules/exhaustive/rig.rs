@@ -52,10 +52,10 @@ pub(super) enum Party {
 /// What a letter says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Letter {
-    ToPool(PoolInput),
-    ToDevice(DeviceInput),
-    ToJudge(JudgeInput),
-    ToLane(LaneInput),
+    Pool(PoolInput),
+    Device(DeviceInput),
+    Judge(JudgeInput),
+    Lane(LaneInput),
 }
 
 /// How often the environment may do what it need not do.
@@ -272,7 +272,7 @@ impl Rig {
         };
         rig.boot(setup);
         rig.executor.sweeping = false;
-        rig.to_device(setup, DeviceInput::Swept);
+        rig.device_gets(setup, DeviceInput::Swept);
         while let Some((from, to)) = rig.mail.keys().next().copied() {
             rig.deliver(setup, from, to);
         }
@@ -459,12 +459,12 @@ impl Rig {
             Step::Cancel { lane } => {
                 self.left.cancels -= 1;
                 let dev_run = self.lanes[usize::from(lane)].under_way().expect("only what is under way is cancelled");
-                self.to_lane(setup, lane, LaneInput::Stop { dev_run, cause: StopCause::Cancelled });
+                self.lane_gets(setup, lane, LaneInput::Stop { dev_run, cause: StopCause::Cancelled });
             }
             Step::CallerDrops { lane } => {
                 self.left.drops -= 1;
                 let dev_run = self.lanes[usize::from(lane)].under_way().expect("only what is under way has a caller");
-                self.to_lane(setup, lane, LaneInput::CallerGone { dev_run });
+                self.lane_gets(setup, lane, LaneInput::CallerGone { dev_run });
             }
             Step::Submit { job } => self.submit(setup, job),
             Step::Pause => {
@@ -479,55 +479,55 @@ impl Rig {
             Step::NextDeadline => self.jump(setup),
             Step::Started => {
                 let number = self.phase_goes(Phase::Starting, Phase::Running);
-                self.to_device(setup, DeviceInput::Started { number });
+                self.device_gets(setup, DeviceInput::Started { number });
             }
             Step::StartFails => {
                 self.left.not_started -= 1;
                 let number = self.phase_goes(Phase::Starting, Phase::Exited);
-                self.to_device(setup, DeviceInput::StartFailed { number, why: String::new() });
+                self.device_gets(setup, DeviceInput::StartFailed { number, why: String::new() });
             }
             Step::Exits => {
                 let number = self.phase_goes(Phase::Running, Phase::Exited);
-                self.to_device(setup, DeviceInput::Exited { number, exit: Exit::Code(0) });
+                self.device_gets(setup, DeviceInput::Exited { number, exit: Exit::Code(0) });
             }
             Step::Emptied { number } => {
                 self.executor.trees.remove(&number);
-                self.to_device(setup, DeviceInput::Emptied { number });
+                self.device_gets(setup, DeviceInput::Emptied { number });
             }
             Step::NotProved { number } => {
                 self.left.not_proved -= 1;
                 let tree = self.executor.trees.get_mut(&number).expect("there are processes");
                 tree.stop_asked = false;
                 tree.phase = Phase::Exited;
-                self.to_device(setup, DeviceInput::NotProved { number, why: String::new() });
+                self.device_gets(setup, DeviceInput::NotProved { number, why: String::new() });
             }
             Step::Swept => {
                 self.executor.sweeping = false;
                 self.executor.trees.clear();
-                self.to_device(setup, DeviceInput::Swept);
+                self.device_gets(setup, DeviceInput::Swept);
             }
             Step::NotSwept => {
                 self.left.not_swept -= 1;
                 self.executor.sweeping = false;
-                self.to_device(setup, DeviceInput::SweepFailed { why: String::new() });
+                self.device_gets(setup, DeviceInput::SweepFailed { why: String::new() });
             }
             Step::Built => {
                 let stage = self.stage.as_mut().expect("a stage is open");
                 stage.built = true;
                 let hold = hold(stage.number);
-                self.to_judge(setup, JudgeInput::BuildsDone { hold });
+                self.judge_gets(setup, JudgeInput::BuildsDone { hold });
             }
             Step::StageEnds(came) => {
                 let stage = self.stage.take().expect("a stage is open");
                 if came == Came::Infrastructure {
                     self.left.infrastructure -= 1;
                 }
-                self.to_judge(setup, JudgeInput::StageEnded { hold: hold(stage.number), result: result(came) });
-                if setup.mutant == Mutant::HoldEndsBeforeWork {
+                self.judge_gets(setup, JudgeInput::StageEnded { hold: hold(stage.number), result: result(came) });
+                if setup.mutant.ends_holds_early() {
                     self.send(
                         Party::Judge,
                         Party::Device,
-                        Letter::ToDevice(DeviceInput::Stop { number: stage.number, cause: StopCause::StageOver }),
+                        Letter::Device(DeviceInput::Stop { number: stage.number, cause: StopCause::StageOver }),
                     );
                 }
             }

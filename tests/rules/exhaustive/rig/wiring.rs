@@ -27,10 +27,10 @@ impl Rig {
 
     pub(super) fn open(&mut self, setup: &Setup, to: Party, letter: Letter) {
         match (to, letter) {
-            (Party::Pool, Letter::ToPool(input)) => self.to_pool(setup, input),
-            (Party::Device, Letter::ToDevice(input)) => self.to_device(setup, input),
-            (Party::Judge, Letter::ToJudge(input)) => self.to_judge(setup, input),
-            (Party::Lane(lane), Letter::ToLane(input)) => self.to_lane(setup, lane, input),
+            (Party::Pool, Letter::Pool(input)) => self.pool_gets(setup, input),
+            (Party::Device, Letter::Device(input)) => self.device_gets(setup, input),
+            (Party::Judge, Letter::Judge(input)) => self.judge_gets(setup, input),
+            (Party::Lane(lane), Letter::Lane(input)) => self.lane_gets(setup, lane, input),
             (to, letter) => unreachable!("{letter:?} does not go to {to:?}"),
         }
     }
@@ -39,7 +39,7 @@ impl Rig {
         self.mail.entry((from, to)).or_default().push_back(letter);
     }
 
-    pub(super) fn to_pool(&mut self, setup: &Setup, input: PoolInput) {
+    pub(super) fn pool_gets(&mut self, setup: &Setup, input: PoolInput) {
         let input = setup.mutant.pool_hears(input, self.pool.members()[0].held.as_ref().map(|held| held.0.number));
         let started = match &input {
             PoolInput::Member { event: MemberEvent::Started { number }, .. } => Some(*number),
@@ -57,12 +57,12 @@ impl Rig {
         self.pool_wants(effects);
     }
 
-    pub(super) fn to_device(&mut self, setup: &Setup, input: DeviceInput) {
+    pub(super) fn device_gets(&mut self, setup: &Setup, input: DeviceInput) {
         let effects = Arc::make_mut(&mut self.device).handle(NOW, input);
         self.device_wants(setup, effects);
     }
 
-    pub(super) fn to_judge(&mut self, setup: &Setup, input: JudgeInput) {
+    pub(super) fn judge_gets(&mut self, setup: &Setup, input: JudgeInput) {
         if setup.mutant == Mutant::WorkTakenIsLost && matches!(input, JudgeInput::WorkTaken { .. }) {
             return;
         }
@@ -70,7 +70,7 @@ impl Rig {
         self.judge_wants(setup, effects);
     }
 
-    pub(super) fn to_lane(&mut self, setup: &Setup, lane: u8, input: LaneInput) {
+    pub(super) fn lane_gets(&mut self, setup: &Setup, lane: u8, input: LaneInput) {
         let effects = Arc::make_mut(&mut self.lanes[usize::from(lane)]).handle(NOW, input);
         self.lane_wants(setup, lane, effects);
     }
@@ -80,38 +80,36 @@ impl Rig {
             let number = |lane: LaneId| lane.number() - 1;
             let (to, letter) = match effect {
                 PoolEffect::InLine { lane, dev_run, ahead } => {
-                    (Party::Lane(number(lane)), Letter::ToLane(LaneInput::InLine { dev_run, ahead }))
+                    (Party::Lane(number(lane)), Letter::Lane(LaneInput::InLine { dev_run, ahead }))
                 }
                 PoolEffect::GrantLane { lane, dev_run, hold } => {
                     if !self.promises.accepted.is_subset(&self.promises.ended) {
                         self.broken = Some(JUDGE_FIRST);
                     }
-                    (Party::Lane(number(lane)), Letter::ToLane(LaneInput::Granted { dev_run, hold }))
+                    (Party::Lane(number(lane)), Letter::Lane(LaneInput::Granted { dev_run, hold }))
                 }
                 PoolEffect::GrantJudge { hold, serves } => {
-                    (Party::Judge, Letter::ToJudge(JudgeInput::Granted { hold, serves }))
+                    (Party::Judge, Letter::Judge(JudgeInput::Granted { hold, serves }))
                 }
                 PoolEffect::GaveUp { lane, dev_run, why } => {
-                    (Party::Lane(number(lane)), Letter::ToLane(LaneInput::GaveUp { dev_run, why }))
+                    (Party::Lane(number(lane)), Letter::Lane(LaneInput::GaveUp { dev_run, why }))
                 }
                 PoolEffect::WaitCancelled { lane, dev_run } => {
-                    (Party::Lane(number(lane)), Letter::ToLane(LaneInput::WaitCancelled { dev_run }))
+                    (Party::Lane(number(lane)), Letter::Lane(LaneInput::WaitCancelled { dev_run }))
                 }
                 PoolEffect::Requeued { lane, hold } => {
-                    (Party::Lane(number(lane)), Letter::ToLane(LaneInput::Requeued { hold }))
+                    (Party::Lane(number(lane)), Letter::Lane(LaneInput::Requeued { hold }))
                 }
                 PoolEffect::HoldEnded { to: Holder::Lane(lane), hold, how } => {
-                    (Party::Lane(number(lane)), Letter::ToLane(LaneInput::HoldEnded { hold, how }))
+                    (Party::Lane(number(lane)), Letter::Lane(LaneInput::HoldEnded { hold, how }))
                 }
                 PoolEffect::HoldEnded { to: Holder::Judge, hold, how } => {
-                    (Party::Judge, Letter::ToJudge(JudgeInput::HoldEnded { hold, how }))
+                    (Party::Judge, Letter::Judge(JudgeInput::HoldEnded { hold, how }))
                 }
-                PoolEffect::WorkTaken { version } => (Party::Judge, Letter::ToJudge(JudgeInput::WorkTaken { version })),
-                PoolEffect::Void { hold } => {
-                    (Party::Device, Letter::ToDevice(DeviceInput::Void { number: hold.number }))
-                }
+                PoolEffect::WorkTaken { version } => (Party::Judge, Letter::Judge(JudgeInput::WorkTaken { version })),
+                PoolEffect::Void { hold } => (Party::Device, Letter::Device(DeviceInput::Void { number: hold.number })),
                 PoolEffect::Stop { hold, cause } => {
-                    (Party::Device, Letter::ToDevice(DeviceInput::Stop { number: hold.number, cause }))
+                    (Party::Device, Letter::Device(DeviceInput::Stop { number: hold.number, cause }))
                 }
             };
             self.send(Party::Pool, to, letter);
@@ -145,7 +143,7 @@ impl Rig {
                 DeviceEffect::Tell(event) => {
                     let twice =
                         setup.mutant == Mutant::StaleFreedFreesNext && matches!(event, MemberEvent::Freed { .. });
-                    let letter = Letter::ToPool(PoolInput::Member { member: DEVICE, event });
+                    let letter = Letter::Pool(PoolInput::Member { member: DEVICE, event });
                     if twice {
                         self.send(Party::Device, Party::Pool, letter.clone());
                     }
@@ -170,22 +168,22 @@ impl Rig {
     }
 
     pub(super) fn judge_wants(&mut self, setup: &Setup, effects: Vec<JudgeEffect>) {
-        let to_pool = |input| (Party::Pool, Letter::ToPool(input));
+        let to_pool = |input| (Party::Pool, Letter::Pool(input));
         for effect in effects {
             let (to, letter) = match effect {
                 JudgeEffect::Record { ticket, job, facts } => {
                     let facts = facts.into_iter().map(|fact| self.job_fact(job, fact)).collect();
                     let nack = match ticket {
-                        Ticket::Submit(_) => Some(Letter::ToJudge(JudgeInput::NotRecorded(ticket))),
+                        Ticket::Submit(_) => Some(Letter::Judge(JudgeInput::NotRecorded(ticket))),
                         Ticket::Start(..) | Ticket::Conclude(_) | Ticket::Run(_) => None,
                     };
-                    let ack = Letter::ToJudge(JudgeInput::Recorded(ticket));
+                    let ack = Letter::Judge(JudgeInput::Recorded(ticket));
                     self.append(setup, Append { facts, to: Party::Judge, ack, nack });
                     continue;
                 }
                 JudgeEffect::RecordRun { run, state } => {
-                    let ack = Letter::ToJudge(JudgeInput::Recorded(Ticket::Run(run)));
-                    let nack = Some(Letter::ToJudge(JudgeInput::NotRecorded(Ticket::Run(run))));
+                    let ack = Letter::Judge(JudgeInput::Recorded(Ticket::Run(run)));
+                    let nack = Some(Letter::Judge(JudgeInput::NotRecorded(Ticket::Run(run))));
                     self.append(setup, Append { facts: vec![Fact::Run(state)], to: Party::Judge, ack, nack });
                     continue;
                 }
@@ -203,14 +201,14 @@ impl Rig {
                         self.broken = Some(RECORDED_FIRST);
                     }
                     let start = DeviceInput::Start { number: hold.number, by: Holder::Judge, limit: None };
-                    (Party::Device, Letter::ToDevice(start))
+                    (Party::Device, Letter::Device(start))
                 }
                 JudgeEffect::EndHold { hold } => {
-                    if setup.mutant == Mutant::HoldEndsBeforeWork {
+                    if setup.mutant.ends_holds_early() {
                         continue;
                     }
                     let stop = DeviceInput::Stop { number: hold.number, cause: StopCause::StageOver };
-                    (Party::Device, Letter::ToDevice(stop))
+                    (Party::Device, Letter::Device(stop))
                 }
                 JudgeEffect::AnswerSubmitted { job, .. } => {
                     if !self.known.has_job(job) {
@@ -248,7 +246,7 @@ impl Rig {
             if let Some(dev_run) = self.lanes[at].under_way() {
                 let lane = u8::try_from(at).expect("set-ups have few lanes");
                 let stop = LaneInput::Stop { dev_run, cause: StopCause::RunEnded };
-                self.send(Party::Judge, Party::Lane(lane), Letter::ToLane(stop));
+                self.send(Party::Judge, Party::Lane(lane), Letter::Lane(stop));
             }
         }
     }
@@ -256,25 +254,25 @@ impl Rig {
     pub(super) fn lane_wants(&mut self, setup: &Setup, lane: u8, effects: Vec<LaneEffect>) {
         let by = Holder::Lane(lane_id(lane));
         let from = Party::Lane(lane);
-        let to_pool = |input| (Party::Pool, Letter::ToPool(input));
+        let to_pool = |input| (Party::Pool, Letter::Pool(input));
         for effect in effects {
             let dev_run = self.lanes[usize::from(lane)].under_way();
             let (to, letter) = match effect {
                 LaneEffect::RecordAsk => {
                     let dev_run = dev_run.expect("a lane that records has one under way");
-                    let ack = Letter::ToLane(LaneInput::AskRecorded);
-                    let nack = Some(Letter::ToLane(LaneInput::AskNotRecorded));
+                    let ack = Letter::Lane(LaneInput::AskRecorded);
+                    let nack = Some(Letter::Lane(LaneInput::AskNotRecorded));
                     self.append(setup, Append { facts: vec![Fact::Asked { dev_run }], to: from, ack, nack });
                     continue;
                 }
                 LaneEffect::RecordHold { dev_run, hold } => {
-                    let ack = Letter::ToLane(LaneInput::HoldRecorded { hold });
+                    let ack = Letter::Lane(LaneInput::HoldRecorded { hold });
                     let facts = vec![Fact::Held { dev_run, number: hold.number }];
                     self.append(setup, Append { facts, to: from, ack, nack: None });
                     continue;
                 }
                 LaneEffect::RecordEnd { dev_run, .. } => {
-                    let ack = Letter::ToLane(LaneInput::EndRecorded);
+                    let ack = Letter::Lane(LaneInput::EndRecorded);
                     let facts = vec![Fact::DevRunOver { dev_run }];
                     self.append(setup, Append { facts, to: from, ack, nack: None });
                     continue;
@@ -304,10 +302,10 @@ impl Rig {
                     if !self.known.dev_run_holds(dev_run, hold.number) {
                         self.broken = Some(RECORDED_FIRST);
                     }
-                    (Party::Device, Letter::ToDevice(DeviceInput::Start { number: hold.number, by, limit }))
+                    (Party::Device, Letter::Device(DeviceInput::Start { number: hold.number, by, limit }))
                 }
                 LaneEffect::StopHold { hold, cause } => {
-                    (Party::Device, Letter::ToDevice(DeviceInput::Stop { number: hold.number, cause }))
+                    (Party::Device, Letter::Device(DeviceInput::Stop { number: hold.number, cause }))
                 }
                 LaneEffect::AnswerQueued { dev_run, .. } => {
                     if !self.known.has_dev_run(dev_run) {
