@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use thermite_actors::host::launch::Identity;
 use thermite_actors::host::workspaces::{Accounts, HostWorkspaces};
 use thermite_actors::ports::{RunRequest, Workspaces};
+use thermite_actors::rig::No;
 use thermite_core::block::Side;
 use thermite_core::contract::{Contract, Target};
 use thermite_core::dev_run::DevRunSpec;
@@ -99,7 +100,7 @@ async fn what_a_run_names_and_is_not_there_is_refused_by_name() {
         )
     );
     let wrong = bench.workspaces.open(RunRequest { kit: "gpu.toml".into(), ..plain }).await.unwrap_err();
-    assert_eq!(wrong, Refusal::WrongTarget { kit: "k".into(), wants: Target::CudaGpu, has: Target::Cpu });
+    assert_eq!(wrong, No::Refusal(Refusal::WrongTarget { kit: "k".into(), wants: Target::CudaGpu, has: Target::Cpu }));
     assert_eq!(wrong.to_string(), "kit k measures on cuda-gpu; this rig has cpu");
 }
 
@@ -424,11 +425,11 @@ impl Bench {
             champion: "main".into(),
             lanes: lanes.iter().map(|lane| self.lane(lane)).collect(),
         };
-        self.workspaces.open(request).await
+        self.workspaces.open(request).await.map_err(refused)
     }
 
     async fn pin(&self, run: &RunSpec, change: &str) -> Result<PinnedChange, Refusal> {
-        self.workspaces.pin(run.clone(), run.champion.clone(), change.to_owned()).await
+        self.workspaces.pin(run.clone(), run.champion.clone(), change.to_owned()).await.map_err(refused)
     }
 
     async fn job(&self) -> JobSpec {
@@ -438,5 +439,13 @@ impl Bench {
         commit(&lane, "faster");
         let pinned = self.pin(&run, "lane-1").await.unwrap();
         JobSpec { job: JobId(uuid::Uuid::now_v7()), run: RunId(uuid::Uuid::now_v7()), arrival: Arrival(1), pinned }
+    }
+}
+
+/// What these tests ask for is refused or done; nothing of the machine stands in the way.
+fn refused(no: No) -> Refusal {
+    match no {
+        No::Refusal(refusal) => refusal,
+        No::Infrastructure(failure) => panic!("{failure}"),
     }
 }

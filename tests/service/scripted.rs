@@ -17,7 +17,7 @@ use thermite_actors::ports::{
     DeviceFacts, DeviceFault, Executor, Launched, MemberPorts, OutputSlice, Outputs, RunRequest, StageRef, StopProof,
     TargetDriver, Workspaces,
 };
-use thermite_actors::rig::RigSetup;
+use thermite_actors::rig::{No, RigSetup};
 use thermite_core::block::{BlockTimes, Pair, Side};
 use thermite_core::contract::{Argv, Contract, Kit, Target, Timer};
 use thermite_core::dev_run::{DevRunSpec, Exit};
@@ -425,10 +425,10 @@ fn timed(pair: Pair, side: Side, gains: bool) -> u64 {
 struct ScriptedWorkspaces;
 
 impl Workspaces for ScriptedWorkspaces {
-    fn open(&self, request: RunRequest) -> LocalBoxFuture<'static, Result<RunSpec, Refusal>> {
+    fn open(&self, request: RunRequest) -> LocalBoxFuture<'static, Result<RunSpec, No>> {
         if request.champion == "missing" {
             let why = "revision missing was not found in /scripted".to_owned();
-            return Box::pin(ready(Err(Refusal::Repository { why })));
+            return Box::pin(ready(Err(Refusal::Repository { why }.into())));
         }
         Box::pin(ready(Ok(RunSpec {
             repo: request.repo,
@@ -440,12 +440,7 @@ impl Workspaces for ScriptedWorkspaces {
         })))
     }
 
-    fn pin(
-        &self,
-        run: RunSpec,
-        champion: String,
-        change: String,
-    ) -> LocalBoxFuture<'static, Result<PinnedChange, Refusal>> {
+    fn pin(&self, run: RunSpec, champion: String, change: String) -> LocalBoxFuture<'static, Result<PinnedChange, No>> {
         Box::pin(ready(Ok(PinnedChange {
             champion,
             candidate: format!("candidate-{change}"),

@@ -23,7 +23,7 @@ use thermite_actors::ports::{
     Batch, Clock, DeviceFacts, DeviceFault, Executor, Ids, Launched, MemberPorts, Records, RecordsFault, RigSettings,
     RunRequest, StageRef, StopProof, TargetDriver, Workspaces,
 };
-use thermite_actors::rig::{AskDevRun, Rig, RigSetup, SubmitJob};
+use thermite_actors::rig::{AskDevRun, No, Rig, RigSetup, SubmitJob};
 use thermite_actors::view::RigHappening;
 use thermite_core::block::{BlockTimes, Order, Pair, Side};
 use thermite_core::contract::{Argv, Contract, Kit, Target, Timer};
@@ -149,7 +149,7 @@ impl Records for Log {
 struct Functions;
 
 impl Workspaces for Functions {
-    fn open(&self, request: RunRequest) -> LocalBoxFuture<'static, Result<RunSpec, Refusal>> {
+    fn open(&self, request: RunRequest) -> LocalBoxFuture<'static, Result<RunSpec, No>> {
         // Large effects on a machine that does other things as well.
         let contract = Contract { plan_effect: 1.5_f64.ln(), gate: 1.2_f64.ln(), ..Contract::default() };
         let kit = Kit {
@@ -168,12 +168,7 @@ impl Workspaces for Functions {
         std::future::ready(Ok(spec)).boxed_local()
     }
 
-    fn pin(
-        &self,
-        run: RunSpec,
-        champion: String,
-        change: String,
-    ) -> LocalBoxFuture<'static, Result<PinnedChange, Refusal>> {
+    fn pin(&self, run: RunSpec, champion: String, change: String) -> LocalBoxFuture<'static, Result<PinnedChange, No>> {
         let pinned = PinnedChange {
             champion,
             candidate: change.clone(),

@@ -20,6 +20,8 @@ use thermite_core::run::RunSpec;
 use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::{Moment, Span};
 
+use crate::rig::No;
+
 /// The rig's clock: milliseconds that go on through suspend (rule A11).
 pub trait Clock {
     /// The moment it is.
@@ -131,15 +133,11 @@ pub struct RunRequest {
 
 /// Repositories, worktrees and what a change is.
 pub trait Workspaces {
-    /// Finds everything a run names (rule A12).
-    fn open(&self, request: RunRequest) -> LocalBoxFuture<'static, Result<RunSpec, Refusal>>;
+    /// Finds everything a run names (rule A12). Refuses what the asker got wrong; a full disk or a tool that does not
+    /// answer is infrastructure.
+    fn open(&self, request: RunRequest) -> LocalBoxFuture<'static, Result<RunSpec, No>>;
     /// Pins a change against a champion: content, kit and editable paths; refuses one that touches others.
-    fn pin(
-        &self,
-        run: RunSpec,
-        champion: String,
-        change: String,
-    ) -> LocalBoxFuture<'static, Result<PinnedChange, Refusal>>;
+    fn pin(&self, run: RunSpec, champion: String, change: String) -> LocalBoxFuture<'static, Result<PinnedChange, No>>;
     /// Says whether a command can be started at all: not empty, its program there (rule A12).
     fn check_command(&self, spec: &DevRunSpec) -> Result<(), Refusal>;
     /// Forgets what an ended job's attempts laid out.

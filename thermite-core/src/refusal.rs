@@ -241,6 +241,12 @@ pub enum InfrastructureFailure {
         /// The cause.
         why: String,
     },
+    /// The disk of the data folder has no room for what was asked.
+    #[error("the data folder's disk is full: {why}; make room on it and ask again")]
+    DiskFull {
+        /// What could not be written.
+        why: String,
+    },
     /// The rig is ending.
     #[error("the rig is ending")]
     RigEnding,

@@ -40,7 +40,7 @@ fn sigterm_ends_what_runs_and_what_waits_and_keeps_the_queue() {
 fn sigterm_in_a_stage_leaves_the_job_queued() {
     let Some(house) = House::served(Who::Me, Load::Quiet, "10 min") else { return };
     let job = house.submit(&house.slower("kept"));
-    until("a block is under way", || !measured(&house).is_empty());
+    until("a block is under way", || !house.tagged().is_empty());
     let waits = house.ask(2, &[&house.shared("busy"), "hold", &house.at("probe"), "1", &house.tag]);
 
     end_in_time(&house);
@@ -52,11 +52,6 @@ fn sigterm_in_a_stage_leaves_the_job_queued() {
     assert_eq!(house.judged(&job)["outcome"]["outcome"], "no_gain");
     let ends = house.facts().iter().filter(|fact| matches!(fact, LogEntry::JobEnded { .. })).count();
     assert_eq!(ends, 1);
-}
-
-/// The processes of the judge's measured runs.
-fn measured(house: &House) -> Vec<super::house::Process> {
-    house.tagged()
 }
 
 fn end_in_time(house: &House) {
@@ -183,8 +178,7 @@ fn a_full_disk_is_answered_507_and_nothing_that_was_acknowledged_is_lost() {
     let refused = refused.unwrap();
     println!("with {} jobs taken: {}", jobs.len(), refused.body);
     assert_eq!(refused.status, 507, "{refused:?}");
-    let rig = house.get("/v1/rig");
-    assert!(rig["records_fault"].is_string(), "it is said: {rig}");
+    until("the rig says that its records cannot be written", || house.get("/v1/rig")["records_fault"].is_string());
 
     // It goes on by itself when there is room, and so does a life that begins after a kill on the full disk.
     disk.give_room();

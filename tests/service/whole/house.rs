@@ -292,6 +292,14 @@ impl House {
         assert!(self.start(), "the isolation that was there is gone");
     }
 
+    /// Starts it and kills it after a time, which may be before or after it listens.
+    pub(super) fn kill_in_start(&self, after: Duration) {
+        let mut server = Own(self.serve_command().spawn().unwrap());
+        std::thread::sleep(after);
+        server.signal(Signal::KILL);
+        server.0.wait().unwrap();
+    }
+
     fn endpoint(&self) -> Option<Endpoint> {
         Endpoint::read(&self.data()).ok().flatten()
     }

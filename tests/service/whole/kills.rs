@@ -49,14 +49,19 @@ fn kill_often(who: Who, kills: u32, luck: &mut Luck) {
             })
             .collect();
         for kill in 0..kills {
-            if kill == kills / 2 {
-                // From here on the lanes have the device much of the time, so that kills fall into their runs too.
+            // The first half falls into a long queue. In the second the lanes have the device, or a job comes up to them.
+            let in_queue = kill < kills / 2;
+            if !in_queue && luck.below(3) > 0 {
                 for (_, job) in &asked {
                     house.judged(job);
                 }
             }
-            let few = luck.below(if kill < kills / 2 { 2 } else { 5 }) == 0;
-            for _ in 0..if kill == 0 { 6 } else { u32::from(few) } {
+            let new = match kill {
+                0 => 6,
+                _ if in_queue => luck.below(2),
+                _ => u64::from(luck.below(4) == 0),
+            };
+            for _ in 0..new {
                 let number = asked.len();
                 let (kind, change) = change(&house, number, luck);
                 asked.push((kind, house.submit(&change)));
@@ -65,10 +70,14 @@ fn kill_often(who: Who, kills: u32, luck: &mut Luck) {
                 // Into what comes next, whatever it is.
                 wait_for_facts(&house, 1 + luck.below(8) as usize);
             }
-            std::thread::sleep(Duration::from_millis(luck.below(60)));
+            std::thread::sleep(Duration::from_millis(luck.below(120)));
             *moments.entry(moment(&house)).or_default() += 1;
             house.kill();
             let left = house.tagged();
+            if luck.below(3) == 0 {
+                house.kill_in_start(Duration::from_millis(luck.below(150)));
+                *moments.entry("a start").or_default() += 1;
+            }
             house.restart();
             house.swept();
             let alive: Vec<_> = left.into_iter().filter(|process| process.is_alive()).collect();
@@ -126,7 +135,7 @@ fn moment(house: &House) -> &'static str {
 /// One lane: asks, waits, asks again, through all of the rig's lives. Gives how its runs ended.
 fn lane_goes_on(house: &House, path: &str, over: &AtomicBool) -> BTreeMap<String, u32> {
     let (busy, probe) = (house.shared("busy"), house.at("probe"));
-    let body = json!({ "argv": [busy, "hold", probe, "30", house.tag] });
+    let body = json!({ "argv": [busy, "hold", probe, "80", house.tag] });
     let mut ends = BTreeMap::new();
     let is_over = || over.load(Ordering::SeqCst);
     while !is_over() {

@@ -18,7 +18,7 @@ use thermite_core::dev_run::DevRunSpec;
 use thermite_core::ids::{JobId, LANE_MAX, LaneId};
 use thermite_core::job::{JobSpec, PinnedChange, StageKind};
 use thermite_core::limits;
-use thermite_core::refusal::Refusal;
+use thermite_core::refusal::{InfrastructureFailure, Refusal};
 use thermite_core::run::RunSpec;
 
 use super::git::command::GitFault;
@@ -26,6 +26,7 @@ use super::git::{Git, Repository, Worktree};
 use super::kit::{self, Editable};
 use super::launch::{Identity, hand_over};
 use crate::ports::{RunRequest, Workspaces};
+use crate::rig::No;
 
 /// How many paths a refusal lists.
 const PATHS_SHOWN: usize = 5;
@@ -160,17 +161,12 @@ impl HostWorkspaces {
 }
 
 impl Workspaces for HostWorkspaces {
-    fn open(&self, request: RunRequest) -> LocalBoxFuture<'static, Result<RunSpec, Refusal>> {
+    fn open(&self, request: RunRequest) -> LocalBoxFuture<'static, Result<RunSpec, No>> {
         let shared = Arc::clone(&self.shared);
         Box::pin(elsewhere(move || shared.open_run(&request)))
     }
 
-    fn pin(
-        &self,
-        run: RunSpec,
-        champion: String,
-        change: String,
-    ) -> LocalBoxFuture<'static, Result<PinnedChange, Refusal>> {
+    fn pin(&self, run: RunSpec, champion: String, change: String) -> LocalBoxFuture<'static, Result<PinnedChange, No>> {
         let shared = Arc::clone(&self.shared);
         Box::pin(elsewhere(move || shared.pin(&run, &champion, &change)))
     }
@@ -191,30 +187,44 @@ impl Workspaces for HostWorkspaces {
 }
 
 /// Does heavy work on a thread of its own, so that the policy's goes on.
-async fn elsewhere<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
-) -> Result<T, Refusal> {
+async fn elsewhere<T: Send + 'static>(work: impl FnOnce() -> Result<T, No> + Send + 'static) -> Result<T, No> {
     match tokio::task::spawn_blocking(work).await {
         Ok(answer) => answer,
-        Err(error) => Err(Refusal::Repository { why: format!("looking at the repository failed: {error}") }),
+        Err(error) => Err(not_looked_at(error.to_string())),
     }
 }
 
-impl From<GitFault> for Refusal {
-    fn from(fault: GitFault) -> Refusal {
-        Refusal::Repository { why: fault.to_string() }
+fn not_looked_at(why: String) -> No {
+    InfrastructureFailure::Step { step: "looking at the repository".to_owned(), why }.into()
+}
+
+/// The asker named a repository, and is refused what is wrong with it; a full disk, a git that is missing or that hangs
+/// is nobody's fault.
+impl From<GitFault> for No {
+    fn from(fault: GitFault) -> No {
+        let why = fault.to_string();
+        match fault {
+            GitFault::Failed { .. } | GitFault::Unexpected(_) if NO_ROOM.iter().any(|said| why.contains(said)) => {
+                InfrastructureFailure::DiskFull { why }.into()
+            }
+            GitFault::Failed { .. } | GitFault::Unexpected(_) => Refusal::Repository { why }.into(),
+            GitFault::NotStarted(_) | GitFault::TookTooLong { .. } => not_looked_at(why),
+        }
     }
 }
+
+/// What the C library says of ENOSPC and EDQUOT; git runs with `LC_ALL=C`, and Rust sets no locale.
+const NO_ROOM: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
 
 impl Shared {
-    fn open_run(&self, request: &RunRequest) -> Result<RunSpec, Refusal> {
+    fn open_run(&self, request: &RunRequest) -> Result<RunSpec, No> {
         let repository = self.git.repository(&request.repo)?;
         let champion = self.git.resolve(&repository, &request.champion)?;
         self.keep(&repository, &champion)?;
         let kit_path = inside(&request.kit)?;
         let (kit, kit_hash) = self.kit(&repository, &champion, &kit_path)?;
         if kit.target != Target::Cpu {
-            return Err(Refusal::WrongTarget { kit: kit.name, wants: kit.target, has: Target::Cpu });
+            return Err(Refusal::WrongTarget { kit: kit.name, wants: kit.target, has: Target::Cpu }.into());
         }
         let lanes = self.lanes(&repository, &request.lanes)?;
         self.remember(&lanes)?;
@@ -231,7 +241,7 @@ impl Shared {
         repository: &Repository,
         champion: &str,
         path: &Path,
-    ) -> Result<(thermite_core::contract::Kit, String), Refusal> {
+    ) -> Result<(thermite_core::contract::Kit, String), No> {
         let shown = path.display();
         let bytes = self.git.file(repository, champion, path, limits::KIT_BYTES_MAX)?.ok_or_else(|| {
             let why = format!("{shown} is not a file in champion {champion} of {}", repository.path.display());
@@ -242,13 +252,14 @@ impl Shared {
     }
 
     /// Finds the lanes' worktrees: each one of the repository's, none twice, none inside another.
-    fn lanes(&self, repository: &Repository, folders: &[PathBuf]) -> Result<Vec<PathBuf>, Refusal> {
+    fn lanes(&self, repository: &Repository, folders: &[PathBuf]) -> Result<Vec<PathBuf>, No> {
         if folders.is_empty() || folders.len() > usize::from(LANE_MAX) {
             return Err(Refusal::Impossible {
                 thing: "the number of lanes".to_owned(),
                 value: folders.len().to_string(),
                 expected: format!("1 to {LANE_MAX}"),
-            });
+            }
+            .into());
         }
         let mut lanes: Vec<PathBuf> = Vec::new();
         for (index, folder) in folders.iter().enumerate() {
@@ -263,7 +274,8 @@ impl Shared {
                         thing: format!("lane {number}'s worktree"),
                         value: found.path.display().to_string(),
                         expected: format!("apart from lane {}'s, {}", earlier + 1, other.display()),
-                    });
+                    }
+                    .into());
                 }
             }
             if found.git_dir == repository.common && self.accounts.judge() != Identity::RigsUser {
@@ -274,21 +286,24 @@ impl Shared {
                         "a linked worktree (`git worktree add`): a lane's tree is given to the lane's account, and \
                                the repository itself must not be"
                             .to_owned(),
-                });
+                }
+                .into());
             }
             if self.work.starts_with(&found.path) {
                 return Err(Refusal::Impossible {
                     thing: format!("lane {number}'s worktree"),
                     value: found.path.display().to_string(),
                     expected: "apart from the rig's data folder, which no lane may see".to_owned(),
-                });
+                }
+                .into());
             }
             if found.path.to_str().is_none_or(|path| path.contains('\n')) {
                 return Err(Refusal::Impossible {
                     thing: format!("lane {number}'s worktree"),
                     value: found.path.display().to_string(),
                     expected: "a path of UTF-8 text on one line".to_owned(),
-                });
+                }
+                .into());
             }
             lanes.push(found.path);
         }
@@ -296,7 +311,7 @@ impl Shared {
     }
 
     /// Keeps the lanes' worktrees for [`HostWorkspaces::others_trees`], also after a restart.
-    fn remember(&self, lanes: &[PathBuf]) -> Result<(), Refusal> {
+    fn remember(&self, lanes: &[PathBuf]) -> Result<(), No> {
         let mut trees = self.trees.lock().expect("no thread panics while it holds this lock: it only grows a set");
         if lanes.iter().all(|lane| trees.contains(lane)) {
             return Ok(());
@@ -305,17 +320,17 @@ impl Shared {
         let text: String = trees.iter().map(|tree| format!("{}\n", tree.display())).collect();
         let beside = self.trees_file.with_extension("new");
         std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, &self.trees_file)).map_err(|error| {
-            Refusal::Repository { why: format!("{} cannot be written: {error}", self.trees_file.display()) }
+            GitFault::Unexpected(format!("{} cannot be written: {error}", self.trees_file.display())).into()
         })
     }
 
-    fn pin(&self, run: &RunSpec, champion: &str, change: &str) -> Result<PinnedChange, Refusal> {
+    fn pin(&self, run: &RunSpec, champion: &str, change: &str) -> Result<PinnedChange, No> {
         let repository = self.git.repository(&run.repo)?;
         let champion = self.git.resolve(&repository, champion)?;
         self.keep(&repository, &champion)?;
         let (kit, kit_hash) = self.kit(&repository, &champion, &run.kit_path)?;
         if kit.target != Target::Cpu {
-            return Err(Refusal::WrongTarget { kit: kit.name, wants: kit.target, has: Target::Cpu });
+            return Err(Refusal::WrongTarget { kit: kit.name, wants: kit.target, has: Target::Cpu }.into());
         }
         let editable = Editable::new(&kit.editable).map_err(|fault| Refusal::Kit { why: fault.to_string() })?;
         // The kit's own file says what is measured: it is never the change's to touch, whatever its globs say.
@@ -324,15 +339,17 @@ impl Shared {
 
         let differences = self.git.differences(&repository, &champion, &commit)?;
         if differences.is_empty() {
-            return Err(Refusal::NothingChanged { change: change.to_owned(), champion });
+            return Err(Refusal::NothingChanged { change: change.to_owned(), champion }.into());
         }
         let outside: Vec<&Path> =
             differences.iter().map(|difference| difference.path.as_path()).filter(|path| !may_touch(path)).collect();
         if !outside.is_empty() {
-            return Err(Refusal::OutsideEditable { outside: first_few(&outside), editable: kit.editable.join(", ") });
+            return Err(
+                Refusal::OutsideEditable { outside: first_few(&outside), editable: kit.editable.join(", ") }.into()
+            );
         }
         if let Some(nested) = differences.iter().find(|difference| difference.is_nested) {
-            return Err(nested_repository(&nested.path));
+            return Err(nested_repository(&nested.path).into());
         }
         // Only editable paths differ, so the change's tree is the champion's with the change's editable paths.
         let candidate_tree = self.git.tree(&repository, &commit)?;
@@ -351,7 +368,7 @@ impl Shared {
         run: &RunSpec,
         change: &str,
         may_touch: &dyn Fn(&Path) -> bool,
-    ) -> Result<String, Refusal> {
+    ) -> Result<String, No> {
         let Some(number) = change.strip_prefix(LANE_PREFIX) else {
             let commit = self.git.resolve(repository, change)?;
             self.keep(repository, &commit)?;
@@ -364,7 +381,8 @@ impl Shared {
                 thing: "the change".to_owned(),
                 value: change.to_owned(),
                 expected: format!("a revision, or lane:1 to lane:{} for a lane's tree as it stands", run.lanes.len()),
-            });
+            }
+            .into());
         };
         let worktree: Worktree = self.git.worktree(repository, folder)?;
         let _storing = in_turn(&self.storing);
@@ -372,7 +390,7 @@ impl Shared {
         let captured = self.git.capture(repository, &worktree, may_touch)?;
         match captured.nested.iter().find(|nested| may_touch(nested)) {
             None => Ok(captured.commit),
-            Some(nested) => Err(nested_repository(nested)),
+            Some(nested) => Err(nested_repository(nested).into()),
         }
     }
 

@@ -15,6 +15,7 @@ use thermite_core::run::RunSpec;
 use thermite_core::time::Span;
 
 use crate::ports::{RunRequest, Workspaces};
+use crate::rig::No;
 
 /// Opens every run and pins every change, unless told to refuse it.
 pub struct ScriptedWorkspaces {
@@ -78,7 +79,7 @@ impl ScriptedWorkspaces {
 }
 
 impl Workspaces for ScriptedWorkspaces {
-    fn open(&self, request: RunRequest) -> LocalBoxFuture<'static, Result<RunSpec, Refusal>> {
+    fn open(&self, request: RunRequest) -> LocalBoxFuture<'static, Result<RunSpec, No>> {
         let spec = RunSpec {
             repo: request.repo,
             kit_path: request.kit,
@@ -90,15 +91,10 @@ impl Workspaces for ScriptedWorkspaces {
         Box::pin(std::future::ready(Ok(spec)))
     }
 
-    fn pin(
-        &self,
-        run: RunSpec,
-        champion: String,
-        change: String,
-    ) -> LocalBoxFuture<'static, Result<PinnedChange, Refusal>> {
+    fn pin(&self, run: RunSpec, champion: String, change: String) -> LocalBoxFuture<'static, Result<PinnedChange, No>> {
         let pinning = self.pinning.get();
         let answer = match self.refused.borrow().get(&change) {
-            Some(refusal) => Err(refusal.clone()),
+            Some(refusal) => Err(refusal.clone().into()),
             None => Ok(PinnedChange {
                 candidate: format!("{champion}+{change}"),
                 candidate_tree: format!("tree of {champion}+{change}"),

@@ -217,6 +217,7 @@ fn failed(failure: &InfrastructureFailure) -> (StatusCode, &'static str) {
         InfrastructureFailure::Step { .. } => (StatusCode::SERVICE_UNAVAILABLE, "step"),
         InfrastructureFailure::OutOfService { .. } => (StatusCode::SERVICE_UNAVAILABLE, "out-of-service"),
         InfrastructureFailure::Records { .. } => (StatusCode::INSUFFICIENT_STORAGE, "records"),
+        InfrastructureFailure::DiskFull { .. } => (StatusCode::INSUFFICIENT_STORAGE, "disk-full"),
         InfrastructureFailure::RigEnding => (StatusCode::SERVICE_UNAVAILABLE, "rig-ending"),
     }
 }

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# The long repetitions that the gate leaves out: minutes, more on a busy machine.
+# usage: tests/long.sh [SEED]   (a printed seed of a failure, to have it again)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if [ -n "${1:-}" ]; then export THERMITE_TEST_SEED=$1; fi
+export THERMITE_LONG=1
+cargo build -p thermite-svc
+# 50 kills of a rig as root and as an ordinary user; every escape script by limit and by kill; two minutes of real load.
+cargo test -p thermite-tests-service --test service whole:: -- --nocapture
