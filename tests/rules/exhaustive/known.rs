@@ -96,6 +96,7 @@ impl Known {
                     JudgeFact::ScreeningWon { .. } => {
                         known.stage = StageKind::Confirmation;
                         known.screened = true;
+                        known.attempt = 0;
                     }
                     JudgeFact::AttemptFailed { .. } => known.failures += 1,
                     JudgeFact::SentBack | JudgeFact::Submitted | JudgeFact::ChampionMoved { .. } => {}
@@ -173,12 +174,11 @@ impl Known {
                 key: None,
             });
             let hold = HoldId { member: DEVICE, number: known.hold };
-            if known.attempt > 0 {
-                let stage = StageKind::Screening;
-                log.push(LogEntry::StageStarted { job: *job, stage, attempt: known.attempt, hold });
-            }
             if known.screened {
                 log.push(LogEntry::ScreeningWon { job: *job, hold, record: String::new() });
+            }
+            if known.attempt > 0 {
+                log.push(LogEntry::StageStarted { job: *job, stage: known.stage, attempt: known.attempt, hold });
             }
             for _ in 0..known.failures {
                 let why = InfrastructureFailure::RigEnding;
