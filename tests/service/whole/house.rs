@@ -73,13 +73,15 @@ pub(super) struct Answer {
     pub(super) body: Value,
 }
 
-/// A part of an output: how many bytes from where, how many were written and how many of them are not kept.
+/// A part of an output: how many bytes from where, how many were written and how many of them are not kept, and whether
+/// nothing comes after it.
 #[derive(Debug)]
 pub(super) struct Slice {
     pub(super) offset: u64,
     pub(super) bytes: u64,
     pub(super) total: u64,
     pub(super) cut: u64,
+    pub(super) complete: bool,
 }
 
 impl Answer {
@@ -431,7 +433,8 @@ impl House {
         let mut answer = request.call().unwrap();
         let figure = |name: &str| answer.headers()[name].to_str().unwrap().parse().unwrap();
         let (offset, total, cut) = (figure("thermite-offset"), figure("thermite-total"), figure("thermite-cut"));
-        Slice { offset, total, cut, bytes: answer.body_mut().read_to_vec().unwrap().len() as u64 }
+        let complete = answer.headers()["thermite-complete"] == "true";
+        Slice { offset, total, cut, complete, bytes: answer.body_mut().read_to_vec().unwrap().len() as u64 }
     }
 
     /// Waits until a development run's program runs.
