@@ -52,7 +52,7 @@ say "tests"
 cargo test --workspace --all-features
 
 say "the embedders' example"
-cargo run --quiet -p thermite-actors --features testing --example own_ports
+cargo run --quiet -p thermite-actors --example own_ports
 
 say "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --quiet

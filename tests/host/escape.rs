@@ -212,6 +212,7 @@ fn control(place: &Place, secret: &std::path::Path, open: &std::path::Path, rig:
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// A user namespace that knows no root, no_new_privs and nosuid mounts each stand in the way; here one is enough.
 #[test]
 fn a_setuid_program_gives_a_run_nothing() {
     if !is_root() {

@@ -111,6 +111,7 @@ fn a_polite_command_ends_in_its_grace_and_a_deaf_one_at_its_end() {
         wait_until("the trap is set", || place.output_now(&polite) == "ready\n");
         assert_eq!(rig.ok("stop", json!({ "run": polite.name, "gently": true })), "empty");
         assert_eq!(rig.ok("ended", of(&polite))["exit"], "code 5", "as {who:?}");
+        rig.ok("finished", of(&polite));
         assert!(place.output(&polite).ends_with("bye\n"), "as {who:?}: {}", place.output(&polite));
 
         let (deaf, tag) = adversary(&place, "04_ignore_signals.sh");

@@ -1,11 +1,11 @@
 //! Development runs: one at a time, in turn, each with an end.
 
+use thermite_actors::rig::{No, Queued};
 use thermite_actors::testing::{Call, DevRunScript, StopScript};
 use thermite_core::dev_run::{DevRunEnd, Exit};
+use thermite_core::ids::LaneId;
 use thermite_core::refusal::Refusal;
 use thermite_core::time::Span;
-
-use thermite_actors::rig::{No, Queued};
 
 use crate::scenario::{Scenario, endless};
 
@@ -42,8 +42,7 @@ fn a_lane_has_one_development_run_and_the_refusal_names_it() {
 
     let answer = rig.ask(2);
 
-    let lane =
-        "2".parse::<u8>().ok().and_then(|lane| thermite_core::ids::LaneId::new(lane).ok()).expect("lane 2 exists");
+    let lane = LaneId::new(2).expect("lane 2 exists");
     assert_eq!(answer, Err(No::Refusal(Refusal::LaneBusy { lane, under_way })));
     rig.assert_sound();
 }
@@ -78,4 +77,17 @@ fn a_development_run_is_ended_at_its_five_minutes() {
     assert_eq!(rig.now().since(began), Span::minutes(5) + Span::seconds(2));
     assert!(rig.diary().iter().any(|line| line.call == Call::Stop { gently: true }));
     rig.assert_sound();
+}
+
+#[test]
+fn what_can_never_run_is_refused_when_it_is_asked_for() {
+    let rig = Scenario::one_shared_device();
+    let mut empty = rig.asking(1);
+    empty.argv.clear();
+
+    let answers = [rig.ask(4), rig.ask(0), rig.wait_for(rig.rig.ask(empty))];
+
+    let unknown = |lane| Err(No::Refusal(Refusal::UnknownLane { lane, have: "lanes 1 to 3".to_owned() }));
+    assert_eq!(answers, [unknown(4), unknown(0), Err(No::Refusal(Refusal::EmptyCommand))]);
+    assert_eq!(rig.view().dev_runs, []);
 }

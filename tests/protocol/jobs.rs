@@ -90,6 +90,28 @@ fn five_infrastructure_failures_end_a_job_without_a_verdict() {
 }
 
 #[test]
+fn a_void_attempts_raw_figures_are_kept_and_are_no_record() {
+    let rig = Scenario::one_shared_device();
+    rig.device.script_steps(|stage, step| match step {
+        StageStep::Block { order, .. } if stage.attempt == 1 => {
+            Some(StepReport::Lost { side: order.sides()[0], why: "killed by the machine".to_owned() })
+        }
+        _ => None,
+    });
+    let job = rig.job("equal-1");
+
+    rig.outcome_of(job);
+
+    let audits = rig.records.audits();
+    assert_eq!(audits.len(), 1, "one attempt was void");
+    assert_eq!((audits[0].facts.job, audits[0].facts.attempt), (job, 1));
+    assert!(!audits[0].noise_blocks.is_empty(), "the blocks it tried are there");
+    let decided: Vec<u32> = rig.records.verdict_records().iter().map(|record| record.facts.attempt).collect();
+    assert!(!decided.contains(&1), "no record of attempt 1 may exist: {decided:?}");
+    rig.assert_sound();
+}
+
+#[test]
 fn a_rest_after_a_failure_is_said_and_keeps_the_place() {
     let rig = Scenario::one_shared_device();
     rig.device.script_steps(|stage, step| match step {

@@ -5,9 +5,10 @@ mod determinism;
 mod dev_runs;
 mod ending;
 mod giving_up;
+mod harness;
+mod heard;
 mod jobs;
 mod judge_first;
-
 mod mix;
 mod once;
 mod records;

@@ -23,7 +23,7 @@ use thermite_core::wait::WaitEnd;
 use crate::scenario::{Beginning, Pending, Scenario};
 
 /// Seeds that are tried every time, those of former failures among them.
-const SEEDS: Range<u64> = 0..40;
+const SEEDS: Range<u64> = 0..24;
 /// Bursts of askings in one mix.
 const BURSTS: u64 = 60;
 /// Within this everything ends that was asked, once faults have stopped.

@@ -35,6 +35,9 @@ const WALL_MS: u64 = 1_750_000_000_000;
 /// No answer of a rig takes longer than this, virtually: one that never comes is a failure and not a hang.
 const NO_ANSWER: Span = Span::hours(48);
 
+/// Sets the ports before a rig starts.
+pub(crate) type SetPorts = Box<dyn FnOnce(&ScriptedDevice, &ScriptedWorkspaces)>;
+
 /// How a rig under test begins.
 pub(crate) struct Beginning {
     pub(crate) seed: u64,
@@ -44,7 +47,7 @@ pub(crate) struct Beginning {
     /// What the clock says at the start: an earlier life's clock went on.
     pub(crate) now: Moment,
     /// How the ports are set before the rig starts.
-    pub(crate) set: Box<dyn FnOnce(&ScriptedDevice, &ScriptedWorkspaces)>,
+    pub(crate) set: SetPorts,
 }
 
 impl Default for Beginning {
@@ -118,7 +121,7 @@ impl Scenario {
 
     /// A rig over what the records have; its run is the last of them.
     pub(crate) fn start(beginning: Beginning) -> Scenario {
-        let Beginning { seed, lanes: _, records, now, set } = beginning;
+        let Beginning { seed, lanes, records, now, set } = beginning;
         let overlooked = Arc::new(AtomicU64::new(0));
         let watch = tracing::subscriber::set_default(Watchdog { overlooked: overlooked.clone() });
         let time = VirtualTime::new();
@@ -138,7 +141,7 @@ impl Scenario {
                 records: records.clone(),
                 clock: clock.clone(),
                 ids: Rc::new(SeededIds::new(seed)),
-                settings: RigSettings { dev_run_wait: limits::DEV_RUN_WAIT_MAX, lanes_most: 16 },
+                settings: RigSettings { dev_run_wait: limits::DEV_RUN_WAIT_MAX, lanes_most: lanes },
             };
             let rig = Rig::start(setup).await.expect("the records can be read and written at the start");
             let (mut events, trace) = (rig.events(), trace.clone());
@@ -310,6 +313,12 @@ impl Scenario {
     pub(crate) fn trace(&self) -> (u64, u64) {
         self.time.settle();
         (self.trace.hasher.borrow().finish(), self.trace.lines.get())
+    }
+
+    /// Everything that a listener heard.
+    pub(crate) fn events(&self) -> Vec<Arc<RigEvent>> {
+        self.time.settle();
+        self.trace.kept.borrow().clone()
     }
 
     /// Every fact that was recorded, and when.

@@ -1,11 +1,21 @@
 //! The rules of thermite-core as tests: no runtime, in milliseconds.
 
 mod block;
+mod device;
 mod exhaustive;
+mod fold;
+mod ids;
+mod judge_queue;
+mod lane;
 mod limits;
 mod noise;
+mod pool;
 mod readiness;
 mod record;
+mod runner;
+mod scenario;
 mod scripted;
 mod stage;
+mod time;
 mod verdict;
+mod wait;

@@ -41,6 +41,14 @@ pub(crate) fn command(args: &[&str]) -> Command {
     command
 }
 
+/// What keeps a test's rig apart from all others on this machine: accounts of its own, since the sweep at a rig's
+/// start ends whatever runs as its accounts, and a device lock of its own.
+pub(crate) fn apart(locks: &Path) -> [(&'static str, String); 2] {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let base = 300_000 + std::process::id() % 100_000 * 1_000 + NEXT.fetch_add(1, Ordering::Relaxed) * 20;
+    [("THERMITE_UID_BASE", base.to_string()), ("THERMITE_DEVICE_LOCKS", locks.display().to_string())]
+}
+
 /// What a finished program said.
 #[derive(Debug)]
 pub(crate) struct Said {
@@ -118,10 +126,8 @@ impl Served {
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
         let mut serve = command(&["serve", "--listen", "127.0.0.1:0"]);
         serve.arg("--data").arg(folder.path().join("data")).stdout(log.try_clone().unwrap()).stderr(log);
-        // The sweep at a rig's start ends everything that runs as its accounts: each test has some of its own.
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let base = 300_000 + std::process::id() % 100_000 * 1_000 + NEXT.fetch_add(1, Ordering::Relaxed) * 20;
-        serve.env("THERMITE_LANE_UID_BASE", base.to_string());
+        let locks = folder.path().join("locks");
+        serve.envs(apart(&locks));
         let mut server = Own(serve.spawn().unwrap());
         let began = Instant::now();
         while !folder.path().join("data/endpoint.json").exists() {

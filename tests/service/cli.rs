@@ -315,6 +315,20 @@ fn an_address_in_use_and_a_folder_in_use_are_named() {
 }
 
 #[test]
+fn a_second_rig_on_the_same_machine_is_refused_the_device() {
+    let Some(rig) = Served::start() else { return };
+    let other = rig.path("other").display().to_string();
+
+    let mut second = command(&["serve", "--data", &other, "--listen", "127.0.0.1:0"]);
+    let said = Said::by(second.env("THERMITE_DEVICE_LOCKS", rig.path("locks")).output().unwrap());
+
+    // A rig logs to standard error as well; the last line is why it ended.
+    let last = said.err.lines().last().unwrap();
+    assert_eq!(said.code, Some(75), "{said:?}");
+    assert!(last.starts_with("thermite: device ") && last.ends_with("; end that rig first"), "{said:?}");
+}
+
+#[test]
 fn what_is_no_record_does_not_hold_and_what_is_not_there_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("record.json");

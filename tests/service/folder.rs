@@ -11,7 +11,7 @@ use thermite_svc::serve::{ServeFault, Service};
 use thermite_svc::settings::{Given, Settings};
 use thermite_svc::tokens::Tokens;
 
-use crate::scripted::Served;
+use crate::scripted::{Served, settings_of};
 use crate::support::Again;
 
 #[test]
@@ -142,7 +142,7 @@ fn a_port_in_use_is_said_with_the_way_out_and_the_folder_is_given_back() {
     let place = tempfile::tempdir().unwrap();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = other.local_addr().unwrap();
-    let mut settings = Settings::of_folder(place.path());
+    let mut settings = settings_of(place.path());
     settings.listen = address;
 
     let fault = actix_web::rt::System::new()
@@ -205,7 +205,7 @@ fn a_setting_that_cannot_be_is_named_with_its_value_and_what_it_must_be() {
     );
     assert!(said("THERMITE_LISTEN", "0.0.0.0:7077").contains("a loopback address"));
     assert!(said("THERMITE_LISTEN_OPEN", "maybe").ends_with("it must be yes or no"));
-    assert!(said("THERMITE_JUDGE_UID", "61003").ends_with("outside the lanes' uids, 61000 to 61016"));
+    assert!(said("THERMITE_DEVICE_LOCKS", "locks").ends_with("an absolute path, such as /run/lock"));
     assert!(said("THERMITE_DEV_RUN_WAIT", "0").ends_with("a whole number from 1 to 86400"));
     assert_eq!(
         said("THERMITE_PROC_ROOT", "/no/such/place"),
@@ -213,4 +213,23 @@ fn a_setting_that_cannot_be_is_named_with_its_value_and_what_it_must_be() {
     );
     let nowhere = Settings::read(Given::default(), |_| None).unwrap_err().to_string();
     assert!(nowhere.starts_with("THERMITE_DATA (--data) is not set, nor is HOME"), "{nowhere}");
+}
+
+#[test]
+fn two_rigs_never_have_one_device_whatever_folders_they_have() {
+    let place = tempfile::tempdir().unwrap();
+    let mut first = settings_of(&place.path().join("one"));
+    first.device_locks = place.path().join("locks");
+    let mut second = settings_of(&place.path().join("two"));
+    second.device_locks = place.path().join("locks");
+    let rig = Served::start_with(first);
+
+    let fault = Served::fails(second.clone());
+
+    let said = fault.to_string();
+    assert!(said.starts_with("device scripted (scripted) is another rig's"), "{said}");
+    assert!(said.contains(&format!("process {}", std::process::id())), "{said}");
+    assert_eq!(fault.exit_code(), 75);
+    rig.end();
+    Served::start_with(second).end();
 }

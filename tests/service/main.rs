@@ -1,12 +1,14 @@
 //! The shells: a real server, the real binary, real kill -9.
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
 mod binary;
 mod cli;
 mod folder;
+mod life;
 mod records;
 mod rest;
 mod scripted;
 mod support;
 mod try_out;
+mod verify;
 mod whole;

@@ -26,7 +26,7 @@ fn a_batch_is_read_back_as_it_was_appended_after_reopening() {
     ];
 
     let records = open(folder.path());
-    block_on(records.append(Batch { entries: entries.clone(), records: Vec::new() })).unwrap();
+    block_on(records.append(Batch { entries: entries.clone(), ..Batch::default() })).unwrap();
     block_on(records.close()).unwrap();
     drop(records);
 
@@ -115,13 +115,13 @@ fn a_full_disk_answers_a_fault_leaves_nothing_half_and_goes_on_when_there_is_roo
     let folder = tempfile::tempdir().unwrap();
 
     // A process of its own, since the limit on file sizes that plays the full disk is a process's.
-    let child = Again::start_ignoring_file_size_signal(
+    let mut child = Again::start_ignoring_file_size_signal(
         "records::a_full_disk_answers_a_fault_leaves_nothing_half_and_goes_on_when_there_is_room",
         CHILD,
         folder.path().as_os_str(),
     );
 
-    assert!(child.succeeded());
+    assert_eq!(child.exit_code(), Some(0));
     assert_eq!(block_on(open(folder.path()).load()).unwrap(), vec![entry(0), entry(2)]);
 }
 
@@ -263,12 +263,12 @@ fn entry(n: u64) -> LogEntry {
 }
 
 fn one(n: u64) -> Batch {
-    Batch { entries: vec![entry(n)], records: Vec::new() }
+    Batch { entries: vec![entry(n)], ..Batch::default() }
 }
 
 /// The `n`-th batch of three entries.
 fn three(n: u64) -> Batch {
-    Batch { entries: (3 * n..3 * n + 3).map(entry).collect(), records: Vec::new() }
+    Batch { entries: (3 * n..3 * n + 3).map(entry).collect(), ..Batch::default() }
 }
 
 fn append_threes_for_ever(folder: &Path) -> ! {
@@ -286,14 +286,18 @@ fn fill_and_go_on(folder: &Path) {
     block_on(records.append(one(0))).unwrap();
     let room = getrlimit(Resource::Fsize);
     let log = fs::metadata(folder.join(format!("{FILE}-wal"))).unwrap().len();
-    setrlimit(Resource::Fsize, Rlimit { current: Some(log + 10_000), ..room }).unwrap();
+    setrlimit(Resource::Fsize, Rlimit { current: Some(log), ..room }).unwrap();
 
     let too_much = (0..5_000).map(|n| LogEntry::SentBack { job: job(n) }).collect();
-    let full = block_on(records.append(Batch { entries: too_much, records: Vec::new() }));
+    let full = block_on(records.append(Batch { entries: too_much, ..Batch::default() }));
     assert!(full.is_err_and(|fault| fault.0.contains("goes on")), "the full disk was not noticed");
     assert_eq!(block_on(records.load()).unwrap(), vec![entry(0)], "something of the failed batch stayed");
 
+    // An empty append is how the rig asks whether there is room again.
+    block_on(records.append(Batch::default())).unwrap_err();
+
     setrlimit(Resource::Fsize, room).unwrap();
+    block_on(records.append(Batch::default())).unwrap();
     block_on(records.append(one(2))).unwrap();
 }
 

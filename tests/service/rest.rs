@@ -1,13 +1,13 @@
 //! The REST door: every no as a problem with its status, keys, events that resume, output that is followed.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, TcpStream};
 
 use serde_json::{Value, json};
 use thermite_core::limits;
 use thermite_core::record::verify_json;
 
-use crate::scripted::{Answer, Served, run_request};
+use crate::scripted::{Answer, Served, Serving, all_of, run_request};
 
 const NO_RUN: &str = "/v1/runs/00000000-0000-7000-8000-000000000000";
 
@@ -142,9 +142,7 @@ fn a_body_over_the_limit_is_413_known_beforehand_or_not() {
         [("authorization", bearer.as_str()), ("content-type", "application/json"), ("transfer-encoding", "chunked")];
     let mut stream = rig.open("POST", &path, &headers, b"");
     let _ = stream.write_all(chunk.as_bytes());
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).unwrap();
-    let unknown = Answer::read(&bytes);
+    let unknown = Answer::read(&all_of(&mut stream));
 
     assert!(known.problem(413, "too-large").contains("at most 1048576"), "{known:?}");
     assert!(unknown.problem(413, "too-large").contains("more than 1048576"), "{unknown:?}");
@@ -306,6 +304,7 @@ fn an_attached_run_ends_after_its_callers_stream_dropped_and_a_detached_one_does
     let run = rig.run();
     let (attached, attached_path) = rig.ask(&run, 1, true);
     let (_, detached_path) = rig.ask(&run, 2, false);
+    let (_, never_followed) = rig.ask(&run, 3, true);
     rig.script.started(attached);
     for path in [&attached_path, &detached_path] {
         // Goes away in the middle of a wait.
@@ -317,6 +316,8 @@ fn an_attached_run_ends_after_its_callers_stream_dropped_and_a_detached_one_does
 
     assert_eq!(over.json()["status"]["end"]["end"], "cancelled", "{}", over.text());
     assert_ne!(rig.get(&detached_path).json()["status"]["status"], "ended");
+    let over = rig.get(&format!("{never_followed}?wait_ms=30000"));
+    assert_eq!(over.json()["status"]["end"]["end"], "cancelled", "{}", over.text());
 }
 
 #[test]
@@ -463,9 +464,7 @@ struct Waiting(TcpStream);
 
 impl Waiting {
     fn answer(mut self) -> Answer {
-        let mut bytes = Vec::new();
-        self.0.read_to_end(&mut bytes).unwrap();
-        Answer::read(&bytes)
+        Answer::read(&all_of(&mut self.0))
     }
 }
 
@@ -479,7 +478,7 @@ struct Event {
     json: Value,
 }
 
-impl Served {
+impl Serving {
     fn open_get(&self, path: &str) -> Waiting {
         let bearer = format!("Bearer {}", self.token);
         Waiting(self.open("GET", path, &[("authorization", &bearer)], b""))

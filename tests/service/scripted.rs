@@ -28,9 +28,9 @@ use thermite_core::refusal::Refusal;
 use thermite_core::run::RunSpec;
 use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::Moment;
-use thermite_svc::folder::OWNER_TOKEN;
-use thermite_svc::serve::{Ground, Parts, Service};
-use thermite_svc::settings::Settings;
+use thermite_svc::folder::{Endpoint, OWNER_TOKEN};
+use thermite_svc::serve::{Ground, Parts, ServeFault, Service};
+use thermite_svc::settings::{Given, Settings};
 use tokio::sync::{oneshot, watch};
 
 /// How long a test waits for what must come: far beyond what a loaded machine takes.
@@ -47,14 +47,20 @@ struct Inner {
 
 struct Run {
     hold: HoldId,
+    stubborn: bool,
     output: Vec<u8>,
     exit: Option<Exit>,
 }
 
-/// A served rig with its script; ended by the rules when dropped.
-pub(crate) struct Served {
+/// The door of a rig that serves, here or in another process.
+pub(crate) struct Serving {
     pub(crate) address: SocketAddr,
     pub(crate) token: String,
+}
+
+/// A rig that serves in this process, with its script; ended by the rules when dropped.
+pub(crate) struct Served {
+    door: Serving,
     pub(crate) script: Script,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -71,26 +77,35 @@ pub(crate) struct Answer {
 impl Served {
     /// Serves a rig of one scripted CPU in `folder` on any free port.
     pub(crate) fn start(folder: &Path) -> Served {
-        Served::start_with(Settings::of_folder(folder))
+        Served::start_with(settings_of(folder))
     }
 
     pub(crate) fn start_with(settings: Settings) -> Served {
-        let script = Script(Arc::new(Inner { runs: Mutex::default(), changed: watch::Sender::new(()) }));
+        let script = Script::new();
         let (end, ended) = oneshot::channel();
         let (tell, told) = mpsc::channel();
         let ports = script.clone();
         let folder = settings.folder.clone();
         let thread = std::thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {
-                let service = Service::start(settings, |ground| ready(Ok(assemble(ground, ports)))).await.unwrap();
-                tell.send(service.endpoint().address).unwrap();
+                let assemble = |ground| ready(Ok(assemble_with(ground, ports)));
+                let service = Service::start(settings, assemble).await.unwrap();
+                tell.send(()).unwrap();
                 let _ = ended.await;
                 service.end().await;
             });
         });
-        let address = told.recv_timeout(MUST_COME).unwrap();
-        let token = std::fs::read_to_string(folder.join(OWNER_TOKEN)).unwrap().trim().to_owned();
-        Served { address, token, script, end: Some(end), thread: Some(thread) }
+        told.recv_timeout(MUST_COME).unwrap();
+        Served { door: Serving::of(&folder), script, end: Some(end), thread: Some(thread) }
+    }
+
+    /// Why such a rig does not start.
+    pub(crate) fn fails(settings: Settings) -> ServeFault {
+        let script = Script::new();
+        actix_web::rt::System::new()
+            .block_on(Service::start(settings, |ground| ready(Ok(assemble_with(ground, script)))))
+            .err()
+            .expect("the rig does not start")
     }
 
     /// Ends it by the rules and waits.
@@ -105,6 +120,22 @@ impl Served {
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap();
         }
+    }
+}
+
+impl std::ops::Deref for Served {
+    type Target = Serving;
+
+    fn deref(&self) -> &Serving {
+        &self.door
+    }
+}
+
+impl Serving {
+    /// The door of the rig that serves in `folder`.
+    pub(crate) fn of(folder: &Path) -> Serving {
+        let token = std::fs::read_to_string(folder.join(OWNER_TOKEN)).unwrap().trim().to_owned();
+        Serving { address: Endpoint::read(folder).unwrap().unwrap().address, token }
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {
@@ -136,9 +167,7 @@ impl Served {
     /// One request without a token of its own.
     pub(crate) fn send_bare(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
         let mut stream = self.open(method, path, headers, body);
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).unwrap();
-        Answer::read(&bytes)
+        Answer::read(&all_of(&mut stream))
     }
 
     /// A connection on which a request was sent and no answer read.
@@ -185,6 +214,22 @@ impl Drop for Served {
     }
 }
 
+/// Everything up to the connection's end. A server that refused a body unread resets the connection after its answer.
+pub(crate) fn all_of(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset || bytes.is_empty() => panic!("{error}"),
+        Ok(_) | Err(_) => bytes,
+    }
+}
+
+/// The settings of a rig in `folder` on any free port, with a folder of its own for device locks.
+pub(crate) fn settings_of(folder: &Path) -> Settings {
+    let given = Given { folder: Some(folder.to_owned()), listen: Some("127.0.0.1:0".into()), listen_open: false };
+    let locks = folder.join("device-locks").display().to_string();
+    Settings::read(given, |name| (name == "THERMITE_DEVICE_LOCKS").then(|| locks.clone())).unwrap()
+}
+
 /// What starts a run of three lanes.
 pub(crate) fn run_request() -> Value {
     serde_json::json!({
@@ -225,6 +270,10 @@ impl Answer {
 }
 
 impl Script {
+    fn new() -> Script {
+        Script(Arc::new(Inner { runs: Mutex::default(), changed: watch::Sender::new(()) }))
+    }
+
     /// Waits until the development run has been started.
     pub(crate) fn started(&self, dev_run: DevRunId) {
         crate::support::block_on(async {
@@ -254,7 +303,12 @@ impl Script {
     }
 }
 
-fn assemble(ground: Ground, script: Script) -> Parts {
+/// A rig of one scripted CPU, with a script of its own.
+pub(crate) fn assemble(ground: Ground) -> Parts {
+    assemble_with(ground, Script::new())
+}
+
+fn assemble_with(ground: Ground, script: Script) -> Parts {
     let executor = Rc::new(ScriptedExecutor { script: script.clone() });
     let setup = RigSetup {
         members: vec![MemberPorts { member: MemberId(0), driver: Rc::new(QuietDriver), executor }],
@@ -312,7 +366,7 @@ impl Executor for ScriptedExecutor {
     }
 
     fn start(&self, hold: HoldId, spec: DevRunSpec) -> LocalBoxFuture<'static, Result<Launched, String>> {
-        let run = Run { hold, output: Vec::new(), exit: None };
+        let run = Run { hold, stubborn: spec.argv[0] == "cannot-be-stopped", output: Vec::new(), exit: None };
         self.script.0.runs.lock().unwrap().insert(spec.dev_run, run);
         self.script.0.changed.send_replace(());
         Box::pin(ready(Ok(Launched { pid: 1, containment: "scripted".into() })))
@@ -334,6 +388,9 @@ impl Executor for ScriptedExecutor {
 
     fn stop(&self, hold: HoldId, _gently: bool) -> LocalBoxFuture<'static, StopProof> {
         for run in self.script.0.runs.lock().unwrap().values_mut().filter(|run| run.hold == hold) {
+            if run.stubborn {
+                return Box::pin(std::future::pending());
+            }
             run.exit.get_or_insert(Exit::Signal(15));
         }
         self.script.0.changed.send_replace(());

@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 /// Numbers that look like luck and are the same for the same seed (splitmix64).
 pub(crate) struct Luck(u64);
 
@@ -78,9 +80,15 @@ impl Again {
         self.child.wait().unwrap();
     }
 
-    /// Waits for its end; true where it succeeded.
-    pub(crate) fn succeeded(mut self) -> bool {
-        self.child.wait().unwrap().success()
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        // Its pid is its own until it is waited for.
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end; its exit code, where no signal ended it.
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
     }
 }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, test_kill_process};
 
-use crate::binary::{Own, Said, command, until};
+use crate::binary::{Own, Said, apart, command, until};
 
 #[test]
 fn a_program_that_is_missing_is_named_before_anything_is_made() {
@@ -41,17 +41,19 @@ fn a_folder_that_holds_something_is_left_as_it_is() {
 }
 
 #[test]
-fn ctrl_c_ends_the_server_and_removes_what_was_made() {
-    let Some(trial) = Trial::under_way() else { return };
+fn ctrl_c_a_termination_and_a_hangup_end_the_server_and_remove_what_was_made() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let Some(trial) = Trial::under_way() else { return };
 
-    trial.process.signal(Signal::INT);
-    let said = trial.process.end();
+        trial.process.signal(signal);
+        let said = trial.process.end();
 
-    assert_eq!(said.code, Some(130), "{said:?}");
-    assert_eq!(said.out, "", "{said:?}");
-    assert!(said.err.contains("thermite: ended on request"), "{said:?}");
-    assert!(is_gone(trial.server), "the server lives on");
-    assert_eq!(entries(trial.tmp.path()), 0);
+        assert_eq!(said.code, Some(130), "{signal:?}: {said:?}");
+        assert_eq!(said.out, "", "{signal:?}: {said:?}");
+        assert!(said.err.contains("thermite: ended on request"), "{signal:?}: {said:?}");
+        assert!(is_gone(trial.server), "{signal:?}: the server lives on");
+        assert_eq!(entries(trial.tmp.path()), 0, "{signal:?}");
+    }
 }
 
 #[test]
@@ -68,6 +70,7 @@ fn a_trial_that_is_killed_takes_its_server_with_it() {
 struct Trial {
     process: Own,
     tmp: tempfile::TempDir,
+    _locks: tempfile::TempDir,
     server: Pid,
 }
 
@@ -75,7 +78,10 @@ impl Trial {
     /// None where this machine gives no isolation, which is said.
     fn under_way() -> Option<Trial> {
         let tmp = tempfile::tempdir().unwrap();
-        let mut process = Own(command(&["try", "--json"]).env("TMPDIR", tmp.path()).spawn().unwrap());
+        let locks = tempfile::tempdir().unwrap();
+        let mut trial = command(&["try", "--json"]);
+        trial.env("TMPDIR", tmp.path()).envs(apart(locks.path()));
+        let mut process = Own(trial.spawn().unwrap());
         let mut server = None;
         let mut over = false;
         until("the trial's rig serves", || {
@@ -84,7 +90,7 @@ impl Trial {
             server.is_some() || over
         });
         match server {
-            Some(server) => Some(Trial { process, tmp, server }),
+            Some(server) => Some(Trial { process, tmp, _locks: locks, server }),
             None => {
                 let said = process.end();
                 assert!(said.err.contains("no isolation for a run here"), "{said:?}");

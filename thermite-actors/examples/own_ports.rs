@@ -224,7 +224,7 @@ impl TargetDriver for Device {
     }
 
     fn read(&self) -> LocalBoxFuture<'static, Result<Reading, DeviceFault>> {
-        std::future::ready(Ok(reading(&*self.clock))).boxed_local()
+        std::future::ready(Ok(reading(&self.clock))).boxed_local()
     }
 }
 

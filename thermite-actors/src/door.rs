@@ -35,6 +35,7 @@ use crate::ports::{Batch, Clock, DeviceFacts, Ids, RunRequest, Workspaces};
 use crate::rig::{AskDevRun, No, Queued, RigSetup, SubmitJob, Submitted};
 use crate::view::{DevRunRow, JobRow, RigEvent, RigView};
 
+mod herald;
 mod look;
 
 /// Asks for a run.
@@ -172,6 +173,7 @@ pub(crate) async fn open(
     pool_ctx.run(PoolActor {
         pool: Pool::new(disciplines, settings.dev_run_wait),
         clock: clock.clone(),
+        events: events.clone(),
         members: doors.clone(),
         lanes: lanes.clone(),
         judge: judge.clone(),
@@ -190,6 +192,7 @@ pub(crate) async fn open(
         },
     ));
     let actors = Actors { pool, judge, outbox, lanes, members: doors, workspaces, clock, ids };
+    actix::spawn(herald::tell(actors.clone(), events.clone(), events.sender().subscribe()));
     let door = Door {
         actors,
         target,
@@ -209,7 +212,7 @@ fn start_entries(history: &RigHistory) -> Vec<LogEntry> {
 }
 
 async fn append(outbox: &Addr<Outbox>, entries: Vec<LogEntry>) -> Result<(), InfrastructureFailure> {
-    let batch = Batch { entries, records: Vec::new() };
+    let batch = Batch { entries, ..Batch::default() };
     match outbox.send(Append { batch, patient: false }).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(fault)) => Err(InfrastructureFailure::Records { why: fault.0 }),

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tokio::sync::broadcast;
+use tokio::sync::{Notify, broadcast};
 
 use thermite_core::limits;
 
@@ -15,20 +15,41 @@ use crate::view::{RigEvent, RigHappening};
 pub(crate) struct Events {
     clock: Rc<dyn Clock>,
     next: Cell<u64>,
+    stir: Notify,
     sender: broadcast::Sender<Arc<RigEvent>>,
 }
 
 impl Events {
     pub(crate) fn new(clock: Rc<dyn Clock>) -> Rc<Events> {
         let (sender, _) = broadcast::channel(limits::EVENTS_KEPT);
-        Rc::new(Events { clock, next: Cell::new(1), sender })
+        Rc::new(Events { clock, next: Cell::new(1), stir: Notify::new(), sender })
     }
 
     pub(crate) fn sender(&self) -> broadcast::Sender<Arc<RigEvent>> {
         self.sender.clone()
     }
 
+    /// Whether anyone listens beside the herald.
+    pub(crate) fn heard_by_others(&self) -> bool {
+        self.sender.receiver_count() > 1
+    }
+
+    /// Says that some development run may stand differently, so that the herald looks.
+    pub(crate) fn stir(&self) {
+        self.stir.notify_one();
+    }
+
+    /// Waits until somebody stirs; stirs that come meanwhile are one.
+    pub(crate) async fn stirred(&self) {
+        self.stir.notified().await;
+    }
+
     pub(crate) fn tell(&self, what: RigHappening) {
+        match &what {
+            RigHappening::Recorded { .. } | RigHappening::Device { .. } => self.stir(),
+            // Blocks change nobody's wait, and the herald's own words are no news to it.
+            RigHappening::Stage { .. } | RigHappening::DevRun { .. } => {}
+        }
         let id = self.next.get();
         self.next.set(id + 1);
         // Nobody listening is no fault.

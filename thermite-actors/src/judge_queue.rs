@@ -21,7 +21,7 @@ use thermite_core::limits;
 use thermite_core::log::LogEntry;
 use thermite_core::noise::{Noise, NoiseKey};
 use thermite_core::pool::PoolInput;
-use thermite_core::record::{MeasuredOn, Screened, VerdictRecord};
+use thermite_core::record::{AttemptAudit, MeasuredOn, Screened, VerdictRecord};
 use thermite_core::refusal::InfrastructureFailure;
 use thermite_core::run::{RunSpec, RunState};
 use thermite_core::stage::{Directive, Stage, StageEnd, StagePlan, StageStep, StageView, StepReport};
@@ -132,8 +132,10 @@ struct Claimed {
 type Submitter = (bool, oneshot::Sender<Result<Submitted, No>>);
 
 /// What a stage left to be made durable with what follows from it.
+#[derive(Default)]
 struct Closed {
     record: Option<VerdictRecord>,
+    audit: Option<AttemptAudit>,
     noise: Option<Noise>,
 }
 
@@ -316,7 +318,7 @@ impl JudgeQueueActor {
             | JudgeFact::Ended { hold: None, .. }
             | JudgeFact::ChampionMoved { .. } => None,
         };
-        let Closed { record, noise } = closing.unwrap_or(Closed { record: None, noise: None });
+        let Closed { record, audit, noise } = closing.unwrap_or_default();
         let hash = record.as_ref().map(VerdictRecord::hash);
         batch.entries.extend(noise.map(|noise| LogEntry::NoiseMeasured { noise }));
         batch.entries.extend(match fact {
@@ -340,6 +342,7 @@ impl JudgeQueueActor {
             }
         });
         batch.records.extend(record);
+        batch.audits.extend(audit);
     }
 
     fn record_run(&mut self, run: RunId, state: RunState, ctx: &mut Context<Self>) {
@@ -347,7 +350,7 @@ impl JudgeQueueActor {
             (Some(key), Some(spec)) => LogEntry::RunStarted { run, spec: Box::new(spec.clone()), key },
             _ => LogEntry::RunChanged { run, state },
         };
-        let batch = Batch { entries: vec![entry], records: Vec::new() };
+        let batch = Batch { entries: vec![entry], ..Batch::default() };
         let append = self.outbox.send(Append { batch, patient: false }).into_actor(self);
         ctx.spawn(append.map(move |answer, judge, ctx| {
             let ticket = Ticket::Run(run);

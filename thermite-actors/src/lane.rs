@@ -211,7 +211,7 @@ impl LaneActor {
 }
 
 fn one(entry: LogEntry) -> Batch {
-    Batch { entries: vec![entry], records: Vec::new() }
+    Batch { entries: vec![entry], ..Batch::default() }
 }
 
 impl Actor for LaneActor {

@@ -78,6 +78,7 @@ impl Outbox {
         for pending in &batches {
             whole.entries.extend(pending.batch.entries.iter().cloned());
             whole.records.extend(pending.batch.records.iter().cloned());
+            whole.audits.extend(pending.batch.audits.iter().cloned());
         }
         let append = self.records.append(whole).into_actor(self);
         ctx.spawn(append.map(move |answer, outbox, ctx| {

@@ -15,6 +15,7 @@ use thermite_core::time::Span;
 use thermite_core::wait::{Wait, WaitEnd, WaitReason};
 
 use crate::alarm::Alarm;
+use crate::events::Events;
 use crate::judge_queue::{JudgeQueueActor, ToJudge};
 use crate::lane::{LaneActor, ToLane};
 use crate::member::{MemberDoors, ToMember};
@@ -52,6 +53,7 @@ pub(crate) struct PoolLook {
 pub(crate) struct PoolActor {
     pub(crate) pool: Pool,
     pub(crate) clock: Rc<dyn Clock>,
+    pub(crate) events: Rc<Events>,
     pub(crate) members: BTreeMap<MemberId, MemberDoors>,
     pub(crate) lanes: BTreeMap<LaneId, Addr<LaneActor>>,
     pub(crate) judge: Addr<JudgeQueueActor>,
@@ -96,6 +98,7 @@ impl PoolActor {
                 }
             }
         }
+        self.events.stir();
         if let Some(fault) = self.pool.overlooked() {
             error!(fault, "a waiter was overlooked");
         }

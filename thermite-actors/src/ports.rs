@@ -14,7 +14,7 @@ use thermite_core::ids::{DevRunId, HoldId, JobId, MemberId};
 use thermite_core::job::{JobSpec, PinnedChange, StageKind};
 use thermite_core::log::LogEntry;
 use thermite_core::readiness::Reading;
-use thermite_core::record::VerdictRecord;
+use thermite_core::record::{AttemptAudit, VerdictRecord};
 use thermite_core::refusal::Refusal;
 use thermite_core::run::RunSpec;
 use thermite_core::stage::{StageStep, StepReport};
@@ -177,6 +177,8 @@ pub struct Batch {
     pub entries: Vec<LogEntry>,
     /// Closed verdict records that the entries name by their hash.
     pub records: Vec<VerdictRecord>,
+    /// Raw figures of void attempts: kept to be seen, never merged, never a verdict.
+    pub audits: Vec<AttemptAudit>,
 }
 
 /// The append log that is the rig's truth (rule D7).

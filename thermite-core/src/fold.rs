@@ -122,6 +122,7 @@ impl RigHistory {
             LogEntry::ScreeningWon { job, hold, record } => {
                 if let Some(known) = self.jobs.get_mut(&job) {
                     known.stage = StageKind::Confirmation;
+                    known.attempt = 0;
                     known.screened = Some((hold.member, record));
                 }
             }

@@ -274,7 +274,7 @@ impl JudgeQueue {
     pub fn handle(&mut self, now: Moment, input: JudgeInput) -> Vec<JudgeEffect> {
         let mut out = Vec::new();
         match input {
-            JudgeInput::Recorded(ticket) => self.recorded(ticket, &mut out),
+            JudgeInput::Recorded(ticket) => self.recorded(now, ticket, &mut out),
             JudgeInput::NotRecorded(ticket) => self.not_recorded(ticket, &mut out),
             JudgeInput::WorkTaken { version } => self.work_taken(version, &mut out),
             JudgeInput::Granted { hold, serves } => self.granted(hold, &serves, &mut out),
@@ -358,7 +358,7 @@ impl JudgeQueue {
         self.same.insert(submit.same.clone(), submit.job);
     }
 
-    fn recorded(&mut self, ticket: Ticket, out: &mut Vec<JudgeEffect>) {
+    fn recorded(&mut self, now: Moment, ticket: Ticket, out: &mut Vec<JudgeEffect>) {
         match ticket {
             Ticket::Submit(id) => {
                 if let Some(job) = self.jobs.get_mut(&id)
@@ -378,7 +378,7 @@ impl JudgeQueue {
                     out.push(JudgeEffect::StartStage { hold, job: id, stage: job.stage, attempt: job.attempt });
                 }
             }
-            Ticket::Conclude(id) => self.concluded(id, out),
+            Ticket::Conclude(id) => self.concluded(now, id, out),
             Ticket::Run(run) => self.run_recorded(run, out),
         }
     }
@@ -488,17 +488,19 @@ impl JudgeQueue {
         out.push(JudgeEffect::Record { ticket: Ticket::Conclude(id), job: id, facts });
     }
 
-    fn concluded(&mut self, id: JobId, out: &mut Vec<JudgeEffect>) {
+    fn concluded(&mut self, now: Moment, id: JobId, out: &mut Vec<JudgeEffect>) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let JobState::Concluding { hold, then } = job.state.clone() else { return };
         self.busy.remove(&id);
         match then {
             Then::Confirm { screened_on } => {
                 job.stage = StageKind::Confirmation;
+                job.attempt = 0; // Attempts are counted for each stage.
                 job.screened_on = Some(screened_on);
                 self.enqueue(id, None, out);
             }
-            Then::Retry { rests_until } => self.enqueue(id, rests_until, out),
+            // On a slow disk the rest can be over before the failure is durable.
+            Then::Retry { rests_until } => self.enqueue(id, rests_until.filter(|until| *until > now), out),
             Then::End { outcome } => {
                 if let (JobOutcome::Win { adopted: true }, Some(run)) = (&outcome, self.runs.get_mut(&job.run)) {
                     run.champion = job.candidate.clone();

@@ -276,8 +276,9 @@ impl Lane {
             }
             LaneInput::HoldRecorded { hold } => self.hold_recorded(hold, &mut out),
             LaneInput::EndRecorded => {
-                if let LaneState::Ending { ask, end } = std::mem::replace(&mut self.state, LaneState::Idle) {
-                    out.push(LaneEffect::AnswerEnd { dev_run: ask.dev_run, end });
+                if let LaneState::Ending { ask, end } = &self.state {
+                    out.push(LaneEffect::AnswerEnd { dev_run: ask.dev_run, end: end.clone() });
+                    self.state = LaneState::Idle;
                 }
             }
             LaneInput::InLine { dev_run, ahead } => out.push(LaneEffect::AnswerQueued { dev_run, ahead }),

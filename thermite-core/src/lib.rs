@@ -23,6 +23,7 @@ pub mod readiness;
 pub mod record;
 pub mod refusal;
 pub mod run;
+pub mod runner;
 pub mod stage;
 pub mod texts;
 pub mod time;

@@ -149,6 +149,8 @@ pub const EVENTS_KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const EVENT_READERS_MAX: usize = 256;
 /// How often a silent stream of events shows that it is alive.
 pub const EVENTS_KEEP_ALIVE: Span = Span::seconds(15);
+/// How long an idle connection stays open: longer than a client that polls takes between two asks.
+pub const REST_KEEP_ALIVE: Span = Span::seconds(75);
 /// How long answers under way may take once the rig ends.
 pub const REST_SHUTDOWN_MAX: Span = Span::seconds(5);
 
@@ -157,6 +159,8 @@ pub const REST_SHUTDOWN_MAX: Span = Span::seconds(5);
 pub const RECORD_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// What goes into one transaction of the log, in entries and records.
 pub const GROUP_COMMIT_ROWS_MAX: usize = 4_096;
+/// How long a taken idempotency key waits for an append to go into the log's file along with.
+pub const KEYS_WAIT_MAX: Span = Span::millis(100);
 /// How long the log waits for another program that keeps its file locked.
 pub const RECORDS_LOCK_WAIT_MAX: Span = Span::seconds(5);
 /// How often the records are tried again while they cannot be written.

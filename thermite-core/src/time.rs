@@ -108,7 +108,7 @@ impl Sub<Span> for Moment {
 }
 
 impl fmt::Display for Span {
-    /// Writes the span as a person says it: `0.4 s`, `45 s`, `3 min 20 s`, `2 h 5 min`.
+    /// Writes the span as a person says it: `0.4 s`, `45 s`, `3 min 20 s`, `2 h 5 min`, `3 d 2 h`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = self.0;
         if ms < 10_000 {
@@ -119,6 +119,7 @@ impl fmt::Display for Span {
             (0, 0, s) => write!(f, "{s} s"),
             (0, m, 0) => write!(f, "{m} min"),
             (0, m, s) => write!(f, "{m} min {s} s"),
+            (h, _, _) if h >= 48 => write!(f, "{} d {} h", h / 24, h % 24),
             (h, 0, _) => write!(f, "{h} h"),
             (h, m, _) => write!(f, "{h} h {m} min"),
         }

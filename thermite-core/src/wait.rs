@@ -109,6 +109,10 @@ impl Wait {
     pub fn sentence(&self, now: Moment) -> String {
         let waited = now.since(self.since);
         let end = match self.end {
+            // A queued job's bound adds up every limit of what is ahead; said alone it would read as a forecast.
+            WaitEnd::Latest { at } if at.since(now) > Span::hours(1) => {
+                format!("at most {} more if every limit ahead is reached", at.since(now))
+            }
             WaitEnd::Latest { at } => format!("at most {} more", at.since(now)),
             WaitEnd::Unbounded => "no latest moment".to_owned(),
         };

@@ -23,7 +23,7 @@ use clap::{Args, Parser, Subcommand};
 
 use thermite_svc::settings::data_folder;
 
-use crate::client::{Client, Place};
+use crate::client::{Client, Place, RunChange};
 use crate::try_out::{Wishes, try_out};
 
 use say::Say;
@@ -35,8 +35,6 @@ use stop::Stop;
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    #[command(flatten)]
-    reach: Reach,
 }
 
 const AFTER: &str = "\
@@ -46,21 +44,30 @@ Examples:
   thermite run --lane 1 -- cargo bench          try a command on the device, in turn
   thermite judge --change my-branch             measure a change against the champion
 
-Exit codes: 0 done, 64 wrong usage, 69 refused, 70 infrastructure. `run` and `judge` have more: see their --help.";
+Exit codes: 0 done; 64 wrong usage; 69 refused; 70 infrastructure. `run`, `judge` and `try` have more: see their --help.";
 
 /// How to reach the rig.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Reaching the rig")]
 struct Reach {
     /// The rig's address, such as http://127.0.0.1:7077 [default: told by its data folder]
-    #[arg(long, global = true, value_name = "URL", env = "THERMITE_URL", hide_env = true)]
+    #[arg(long, value_name = "URL", env = "THERMITE_URL", hide_env = true)]
     url: Option<String>,
     /// The file with the token [default: the owner's, in the data folder]
-    #[arg(long, global = true, value_name = "FILE", env = "THERMITE_TOKEN_FILE", hide_env = true)]
+    #[arg(long, value_name = "FILE", env = "THERMITE_TOKEN_FILE", hide_env = true)]
     token_file: Option<PathBuf>,
     /// The rig's data folder
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+}
+
+/// A command that talks to a rig.
+#[derive(Debug, Args)]
+struct OnRig<A: Args> {
+    #[command(flatten)]
+    args: A,
+    #[command(flatten)]
+    reach: Reach,
 }
 
 #[derive(Debug, Subcommand)]
@@ -70,23 +77,23 @@ enum Command {
     /// Serve this machine's CPUs as a rig
     Serve(serve::ServeArgs),
     /// Run a command on the device, in turn, and show its output
-    Run(run::RunArgs),
+    Run(OnRig<run::RunArgs>),
     /// Measure a change against the champion, and follow to the verdict
-    Judge(judge::JudgeArgs),
+    Judge(OnRig<judge::JudgeArgs>),
     /// Start a run: a repository, its kit, its champion and its lanes
-    Start(runs::StartArgs),
+    Start(OnRig<runs::StartArgs>),
     /// Pause a run: it takes no new work, its jobs keep their place
-    Pause(runs::ChangeArgs),
+    Pause(OnRig<runs::ChangeArgs>),
     /// Resume a paused run
-    Resume(runs::ChangeArgs),
+    Resume(OnRig<runs::ChangeArgs>),
     /// End a run
-    End(runs::ChangeArgs),
+    End(OnRig<runs::ChangeArgs>),
     /// Show the rig: device, runs, who waits for what
-    Status(status::StatusArgs),
+    Status(OnRig<status::StatusArgs>),
     /// Cancel a development run, waiting or running
-    Cancel(cancel::CancelArgs),
+    Cancel(OnRig<cancel::CancelArgs>),
     /// Recompute a verdict from its record, bit for bit
-    Verify(verify::VerifyArgs),
+    Verify(OnRig<verify::VerifyArgs>),
 }
 
 /// What `try` takes.
@@ -106,11 +113,11 @@ Examples:
   thermite try
   thermite try --json --keep ./trial
 
-Serves this machine's CPUs as a rig on a free loopback port, lets three lanes try and submit a change each to a
-small Rust program, and ends what it started. It takes a few minutes on a quiet machine; on a busy one it says
+Serves this machine's CPUs as a rig on a free loopback port, lets three lanes try and submit a change each to a \
+small Rust program, and ends what it started. It takes a few minutes on a quiet machine; on a busy one it says \
 what it waits for. It needs git and rustc.
 
-Exit codes: 0 all steps ran, every verdict is of the expected kind, every record holds; 1 not so; 69 refused;
+Exit codes: 0 all steps ran, every verdict is of the expected kind, every record holds; 1 not so; 69 refused; \
 70 infrastructure; 130 ended by Ctrl-C.";
 
 /// Runs the command that the arguments name.
@@ -135,7 +142,6 @@ pub(crate) fn main() -> ExitCode {
 }
 
 fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
-    let reach = &cli.reach;
     match &cli.command {
         Command::Try(args) => {
             let wishes = Wishes { json: args.json, keep: args.keep.clone() };
@@ -147,16 +153,16 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
                 }
             }
         }
-        Command::Serve(args) => serve::serve(args, reach.data.clone(), say),
-        Command::Run(args) => run::run(args, || reach.client(), say),
-        Command::Judge(args) => judge::judge(args, || reach.client(), say),
-        Command::Start(args) => runs::start(args, &reach.client()?, say),
-        Command::Pause(args) => runs::change(args, crate::client::RunChange::Pause, &reach.client()?, say),
-        Command::Resume(args) => runs::change(args, crate::client::RunChange::Resume, &reach.client()?, say),
-        Command::End(args) => runs::change(args, crate::client::RunChange::End, &reach.client()?, say),
-        Command::Status(args) => status::status(args, &reach.client()?, say),
-        Command::Cancel(args) => cancel::cancel(args, &reach.client()?, say),
-        Command::Verify(args) => verify::verify(args, reach.folder()?, || reach.client(), say),
+        Command::Serve(args) => serve::serve(args, say),
+        Command::Run(OnRig { args, reach }) => run::run(args, || reach.client(), say),
+        Command::Judge(OnRig { args, reach }) => judge::judge(args, || reach.client(), say),
+        Command::Start(OnRig { args, reach }) => runs::start(args, &reach.client()?, say),
+        Command::Pause(OnRig { args, reach }) => runs::change(args, RunChange::Pause, &reach.client()?, say),
+        Command::Resume(OnRig { args, reach }) => runs::change(args, RunChange::Resume, &reach.client()?, say),
+        Command::End(OnRig { args, reach }) => runs::change(args, RunChange::End, &reach.client()?, say),
+        Command::Status(OnRig { args, reach }) => status::status(args, &reach.client()?, say),
+        Command::Cancel(OnRig { args, reach }) => cancel::cancel(args, &reach.client()?, say),
+        Command::Verify(OnRig { args, reach }) => verify::verify(args, reach.folder()?, || reach.client(), say),
     }
 }
 
@@ -212,7 +218,7 @@ mod tests {
     fn everything_after_two_dashes_is_the_command() {
         let cli = Cli::try_parse_from(["thermite", "run", "--lane", "2", "--", "cargo", "bench", "--json"]).unwrap();
 
-        let Command::Run(args) = cli.command else { panic!("not run") };
+        let Command::Run(OnRig { args, .. }) = cli.command else { panic!("not run") };
         assert_eq!(args.command, ["cargo", "bench", "--json"]);
         assert!(!args.json);
     }

@@ -6,17 +6,19 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use ureq::http::Response;
 use ureq::{Agent, Body};
 use uuid::Uuid;
 
-use thermite_actors::ports::{OutputSlice, RunRequest};
+use thermite_actors::ports::OutputSlice;
 use thermite_actors::view::{DevRunRow, JobRow, RigView, RunRow};
 use thermite_core::ids::{DevRunId, JobId, RunId};
 use thermite_core::job::StageKind;
 use thermite_svc::folder::{Endpoint, OWNER_TOKEN};
+use thermite_svc::server::bodies::{AskDevRun, Queued, RunStarted, StartRun, SubmitJob, Submitted};
+use thermite_svc::server::problem::Problem;
 
 /// How long a connection to the rig may take to come about.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -96,26 +98,6 @@ pub(crate) struct Client {
     bearer: String,
 }
 
-/// A development run's place in the line.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Queued {
-    /// The development run.
-    pub(crate) dev_run: DevRunId,
-    /// How many are served before it.
-    pub(crate) ahead: u32,
-}
-
-/// A job's place in the queue.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Submitted {
-    /// The job.
-    pub(crate) job: JobId,
-    /// How many jobs are before it.
-    pub(crate) ahead: u32,
-    /// Whether it was there before.
-    pub(crate) same: bool,
-}
-
 /// What a run is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunChange {
@@ -138,34 +120,6 @@ impl RunChange {
     }
 }
 
-#[derive(Serialize)]
-struct AskBody<'a> {
-    argv: &'a [String],
-    env: &'a [(String, String)],
-    attached: bool,
-}
-
-#[derive(Serialize)]
-struct SubmitBody<'a> {
-    change: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    champion: Option<&'a str>,
-}
-
-#[derive(Deserialize)]
-struct Started {
-    run: RunId,
-}
-
-/// A problem as RFC 9457 has it.
-#[derive(Deserialize)]
-struct Problem {
-    #[serde(default)]
-    title: String,
-    #[serde(default)]
-    detail: String,
-}
-
 impl Client {
     /// Finds the rig and the token. Says nothing to the rig yet.
     ///
@@ -182,7 +136,12 @@ impl Client {
         let agent = Agent::config_builder()
             .http_status_as_error(false)
             .proxy(None)
+            // Each step has its limit; one over all of them would cost every request a thread for looking up the host.
             .timeout_connect(Some(CONNECT_MAX))
+            .timeout_send_request(Some(ANSWER_MAX))
+            .timeout_send_body(Some(ANSWER_MAX))
+            .timeout_recv_response(Some(ANSWER_MAX))
+            .timeout_recv_body(Some(ANSWER_MAX))
             .build()
             .new_agent();
         Ok(Client { agent, base: url, bearer: format!("Bearer {}", token.trim()) })
@@ -204,8 +163,8 @@ impl Client {
     }
 
     /// Starts a run.
-    pub(crate) fn start_run(&self, request: &RunRequest) -> Result<RunId, Fault> {
-        Ok(self.post::<Started>("/v1/runs", request, fresh_key())?.run)
+    pub(crate) fn start_run(&self, request: &StartRun) -> Result<RunId, Fault> {
+        Ok(self.post::<RunStarted>("/v1/runs", request, fresh_key())?.run)
     }
 
     /// Pauses, resumes or ends a run.
@@ -215,17 +174,9 @@ impl Client {
     }
 
     /// Asks for a development run. With the same `key` it is asked for once (rule A13).
-    pub(crate) fn ask(
-        &self,
-        run: RunId,
-        lane: u32,
-        argv: &[String],
-        env: &[(String, String)],
-        attached: bool,
-        key: Option<String>,
-    ) -> Result<Queued, Fault> {
+    pub(crate) fn ask(&self, run: RunId, lane: u32, ask: &AskDevRun, key: Option<String>) -> Result<Queued, Fault> {
         let path = format!("/v1/runs/{run}/lanes/{lane}/dev-runs");
-        self.post(&path, &AskBody { argv, env, attached }, key.unwrap_or_else(fresh_key))
+        self.post(&path, ask, key.unwrap_or_else(fresh_key))
     }
 
     /// One development run.
@@ -241,7 +192,7 @@ impl Client {
                 .get(format!("{}{path}", self.base))
                 .header("authorization", &self.bearer)
                 .config()
-                .timeout_global(Some(ANSWER_MAX + wait))
+                .timeout_recv_response(Some(ANSWER_MAX + wait))
                 .build()
                 .call()
         })?;
@@ -260,24 +211,15 @@ impl Client {
             self.agent
                 .delete(format!("{}/v1/dev-runs/{dev_run}", self.base))
                 .header("authorization", &self.bearer)
-                .config()
-                .timeout_global(Some(ANSWER_MAX))
-                .build()
                 .call()
         })
         .map(drop)
     }
 
     /// Submits a change to the judge. With the same `key` it is submitted once (rule A13).
-    pub(crate) fn submit(
-        &self,
-        run: RunId,
-        change: &str,
-        champion: Option<&str>,
-        key: Option<String>,
-    ) -> Result<Submitted, Fault> {
+    pub(crate) fn submit(&self, run: RunId, submit: &SubmitJob, key: Option<String>) -> Result<Submitted, Fault> {
         let path = format!("/v1/runs/{run}/jobs");
-        self.post(&path, &SubmitBody { change, champion }, key.unwrap_or_else(fresh_key))
+        self.post(&path, submit, key.unwrap_or_else(fresh_key))
     }
 
     /// One job.
@@ -300,15 +242,7 @@ impl Client {
     }
 
     fn fetch(&self, path: &str) -> Result<Response<Body>, Fault> {
-        self.request(|| {
-            self.agent
-                .get(format!("{}{path}", self.base))
-                .header("authorization", &self.bearer)
-                .config()
-                .timeout_global(Some(ANSWER_MAX))
-                .build()
-                .call()
-        })
+        self.request(|| self.agent.get(format!("{}{path}", self.base)).header("authorization", &self.bearer).call())
     }
 
     fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize, key: String) -> Result<T, Fault> {
@@ -322,9 +256,6 @@ impl Client {
                 .post(format!("{}{path}", self.base))
                 .header("authorization", &self.bearer)
                 .header("idempotency-key", key)
-                .config()
-                .timeout_global(Some(ANSWER_MAX))
-                .build()
                 .send_json(body)
         };
         let mut tries = 1;
@@ -343,11 +274,8 @@ impl Client {
             return Ok(answer);
         }
         let bytes = self.bytes_of(answer)?;
-        let sentence = match serde_json::from_slice::<Problem>(&bytes) {
-            Ok(Problem { detail, .. }) if !detail.is_empty() => detail,
-            Ok(Problem { title, .. }) if !title.is_empty() => title,
-            Ok(_) | Err(_) => return Err(self.not_a_rig(&format!("HTTP status {status}"))),
-        };
+        let problem: Result<Problem, _> = serde_json::from_slice(&bytes);
+        let sentence = problem.map_err(|_| self.not_a_rig(&format!("HTTP status {status}")))?.detail;
         if status.is_server_error() {
             return Err(Fault::Infrastructure { sentence });
         }
@@ -464,8 +392,9 @@ mod tests {
             r#"{"type":"about:blank","title":"refused","status":409,"detail":"lane 7 does not exist"}"#,
         );
         let (_folder, client) = client_of(&url);
+        let ask = AskDevRun { argv: vec!["true".into()], env: Vec::new(), attached: true };
 
-        let fault = client.ask(RunId(Uuid::nil()), 7, &["true".into()], &[], true, Some("k1".into())).unwrap_err();
+        let fault = client.ask(RunId(Uuid::nil()), 7, &ask, Some("k1".into())).unwrap_err();
 
         assert_eq!(fault, Fault::Refused { sentence: "lane 7 does not exist".into() });
         let asked = server.join().unwrap();
@@ -476,7 +405,7 @@ mod tests {
 
     #[test]
     fn a_rig_that_cannot_is_told_apart_from_one_that_refuses() {
-        let body = r#"{"title":"infrastructure","status":507,"detail":"the records cannot be written: disk full"}"#;
+        let body = r#"{"type":"about:blank","title":"infrastructure","status":507,"detail":"the records cannot be written: disk full"}"#;
         let (url, server) = answers("507 Insufficient Storage", "application/problem+json", body);
         let (_folder, client) = client_of(&url);
 

@@ -2,6 +2,7 @@
 //!
 //! The command line is the binary's own (`main.rs`, `cli`).
 
+pub mod device_lock;
 pub mod folder;
 pub mod records;
 pub mod serve;

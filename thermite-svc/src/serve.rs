@@ -13,6 +13,7 @@ use thermite_core::refusal::InfrastructureFailure;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
+use crate::device_lock::{DeviceLock, DeviceLockFault};
 use crate::folder::{DataFolder, Endpoint, FolderFault};
 use crate::records::{OpenFault, SqliteRecords};
 use crate::server::{self, Door, DoorClosing};
@@ -46,6 +47,9 @@ pub enum ServeFault {
     /// The records cannot be opened.
     #[error(transparent)]
     Records(#[from] OpenFault),
+    /// A device is another rig's.
+    #[error(transparent)]
+    Device(#[from] DeviceLockFault),
     /// The token cannot be read or made.
     #[error(transparent)]
     Token(#[from] TokenFault),
@@ -87,16 +91,19 @@ impl ServeFault {
     pub const fn exit_code(&self) -> u8 {
         match self {
             // EX_TEMPFAIL: it passes when the other program ends.
-            ServeFault::Folder(FolderFault::InUse { .. }) | ServeFault::AddressInUse { .. } => 75,
+            ServeFault::Folder(FolderFault::InUse { .. })
+            | ServeFault::AddressInUse { .. }
+            | ServeFault::Device(DeviceLockFault::InUse { .. }) => 75,
             // EX_CONFIG: the setting names something that cannot be used.
             ServeFault::Folder(FolderFault::Foreign { .. })
             | ServeFault::Records(_)
             | ServeFault::Token(TokenFault::Malformed { .. })
+            | ServeFault::Device(DeviceLockFault::File { .. })
             | ServeFault::Listen { .. } => 78,
             // EX_IOERR.
             ServeFault::Folder(FolderFault::File { .. }) | ServeFault::Token(_) => 74,
-            // EX_UNAVAILABLE: infrastructure.
-            ServeFault::Assemble(_) | ServeFault::Rig(_) => 69,
+            // What all commands say where infrastructure fails.
+            ServeFault::Assemble(_) | ServeFault::Rig(_) => 70,
             // EX_OSERR.
             ServeFault::System { .. } => 71,
         }
@@ -108,6 +115,7 @@ pub struct Service {
     rig: Rig,
     folder: Rc<DataFolder>,
     records: Rc<SqliteRecords>,
+    _devices: Vec<DeviceLock>,
     endpoint: Endpoint,
     token_made: bool,
     server: ServerHandle,
@@ -133,8 +141,12 @@ impl Service {
         let tokens = Tokens::open(&folder)?;
         let token_made = tokens.made();
         let workers = settings.http_workers;
+        let locks = settings.device_locks.clone();
         let ground = Ground { folder: Rc::clone(&folder), settings, records: Rc::clone(&records) as Rc<dyn Records> };
         let Parts { setup, outputs } = assemble(ground).await.map_err(ServeFault::Assemble)?;
+        // Before the rig starts, which ends what it takes for leftovers on its devices.
+        let facts = setup.members.iter().map(|member| member.driver.facts());
+        let devices = facts.map(|facts| DeviceLock::take(&locks, &facts, folder.path())).collect::<Result<_, _>>()?;
         let rig = Rig::start(setup).await?;
         info!(token = %tokens.owner(), "the owner's token opens the door");
         let (door, closing) = Door::new(rig.clone(), outputs, records.verdicts(), records.keys(), tokens);
@@ -144,9 +156,17 @@ impl Service {
             .map_err(|source| ServeFault::System { what: "the HTTP server", source })?;
         let handle = server.handle();
         actix_web::rt::spawn(server);
-        let endpoint = folder.tell_endpoint(address)?;
+        let endpoint = match folder.tell_endpoint(address) {
+            Ok(endpoint) => endpoint,
+            Err(fault) => {
+                // A rig that nobody can find does not stay.
+                handle.stop(false).await;
+                rig.end().await;
+                return Err(fault.into());
+            }
+        };
         info!(%address, "listening");
-        Ok(Service { rig, folder, records, endpoint, token_made, server: handle, closing })
+        Ok(Service { rig, folder, records, _devices: devices, endpoint, token_made, server: handle, closing })
     }
 
     /// Where it listens.
@@ -202,7 +222,7 @@ where
     let service = Service::start(settings, assemble).await?;
     listening(&service);
     let name = signals.next().await;
-    info!(signal = name, "ending; the same signal again ends at once");
+    info!(signal = name, "ending by the rules; a second signal ends at once");
     tokio::select! {
         () = service.end() => Ok(()),
         name = signals.next() => {

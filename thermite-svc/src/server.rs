@@ -34,7 +34,6 @@ mod runs;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix_web::body::MessageBody;
 use actix_web::dev::{Server, ServiceRequest, ServiceResponse};
@@ -53,9 +52,6 @@ use crate::tokens::Tokens;
 use events::EventRing;
 use followers::Followers;
 use problem::Problem;
-
-/// How long an idle connection stays open: longer than a client that polls takes between two asks.
-const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
 /// What the handlers reach through the door.
 pub struct Door {
@@ -106,7 +102,7 @@ pub fn start(door: Door, listener: TcpListener, workers: usize) -> io::Result<Se
         HttpServer::new(move || App::new().app_data(door.clone()).wrap(from_fn(token_first)).configure(routes))
             .workers(workers)
             .disable_signals()
-            .keep_alive(KEEP_ALIVE)
+            .keep_alive(limits::REST_KEEP_ALIVE.to_std())
             // A caller that closes its side is gone: its handler is dropped at once, and with it the stream that an attached
             // development run lives by (rule A10).
             .h1_allow_half_closed(false)

@@ -8,19 +8,21 @@
 //! | HTTP workers | `THERMITE_HTTP_WORKERS` | 2 threads |
 //! | lanes a run may have | `THERMITE_LANES` | 16 |
 //! | how long a development run waits | `THERMITE_DEV_RUN_WAIT` | 10 minutes (rule A6), in seconds |
-//! | lanes' uids | `THERMITE_LANE_UID_BASE` | 61000: lane n runs as 61000 + n where the rig is root |
-//! | the judge's uid | `THERMITE_JUDGE_UID` | 61100 |
+//! | uids of runs | `THERMITE_UID_BASE` | 61000: where the rig is root, the judge's runs have this uid, lane n's 61000 + n |
+//! | folder of the devices' locks | `THERMITE_DEVICE_LOCKS` | `/run/lock`, else `/tmp`: one that all rigs of the machine share |
 //! | where load and CPUs are read | `THERMITE_PROC_ROOT` | `/`; for tests and embedders: a folder with `proc`, `sys` and `etc` in it that is read instead of this machine's, which the log and every record then say |
 //!
 //! The uids lie in a range that Debian and systemd leave unused (61000 to 61183).
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use thermite_actors::ports::RigSettings;
 use thermite_core::ids::LANE_MAX;
 use thermite_core::limits;
 use thermite_core::time::Span;
+
+use crate::device_lock;
 
 /// How a rig is set up on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,10 +33,10 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Threads that serve HTTP.
     pub http_workers: usize,
-    /// Lane n's commands run as this uid + n, where the rig is root.
+    /// Where the rig is root, the judge's builds, checks and blocks run as this uid, lane n's commands as this + n.
     pub lane_uid_base: u32,
-    /// The judge's builds, checks and blocks run as this uid, where the rig is root.
-    pub judge_uid: u32,
+    /// Where the locks of the machine's devices are (rule A1).
+    pub device_locks: PathBuf,
     /// A folder with `proc`, `sys` and `etc` in it whose load is read instead of this machine's; none is the rule.
     pub proc_root: Option<PathBuf>,
     /// What the rig itself is told.
@@ -77,18 +79,7 @@ impl Settings {
     pub fn read(given: Given, environment: impl Fn(&str) -> Option<String>) -> Result<Settings, SettingFault> {
         // An empty variable is one that is not set: the shells of service units leave such behind.
         let environment = |name: &str| environment(name).filter(|value| !value.is_empty());
-        let lane_uid_base = number(&environment, "THERMITE_LANE_UID_BASE", 61_000, 1, 4_000_000_000)?;
-        let judge_uid = number(&environment, "THERMITE_JUDGE_UID", 61_100, 1, 4_000_000_000)?;
-        if (lane_uid_base..=lane_uid_base + u64::from(LANE_MAX)).contains(&judge_uid) {
-            return Err(SettingFault {
-                setting: "THERMITE_JUDGE_UID",
-                value: judge_uid.to_string(),
-                expected: format!(
-                    "outside the lanes' uids, {lane_uid_base} to {}",
-                    lane_uid_base + u64::from(LANE_MAX)
-                ),
-            });
-        }
+        let lane_uid_base = number(&environment, "THERMITE_UID_BASE", 61_000, 1, 4_000_000_000)?;
         let wait_most = limits::DEV_RUN_WAIT_MAX.as_millis() / 1_000;
         let wait = number(&environment, "THERMITE_DEV_RUN_WAIT", wait_most, 1, 86_400)?;
         let lanes = number(&environment, "THERMITE_LANES", u64::from(LANE_MAX), 1, u64::from(LANE_MAX))?;
@@ -97,17 +88,10 @@ impl Settings {
             listen: listen(given.listen, given.listen_open, &environment)?,
             http_workers: number(&environment, "THERMITE_HTTP_WORKERS", 2, 1, 64)? as usize,
             lane_uid_base: lane_uid_base as u32,
-            judge_uid: judge_uid as u32,
+            device_locks: device_locks(&environment)?,
             proc_root: proc_root(&environment)?,
             rig: RigSettings { dev_run_wait: Span::seconds(wait), lanes_most: lanes as u8 },
         })
-    }
-
-    /// The settings of a rig in `folder`, all others at their defaults but for the address: any free port.
-    pub fn of_folder(folder: &Path) -> Settings {
-        let given =
-            Given { folder: Some(folder.to_owned()), listen: Some("127.0.0.1:0".to_owned()), listen_open: false };
-        Settings::read(given, |_| None).expect("the defaults are possible, and an absolute folder is given")
     }
 }
 
@@ -139,6 +123,16 @@ pub fn data_folder(
             expected: "a folder, such as /var/lib/thermite".to_owned(),
         }),
     }
+}
+
+fn device_locks(environment: &impl Fn(&str) -> Option<String>) -> Result<PathBuf, SettingFault> {
+    const LOCKS: &str = "THERMITE_DEVICE_LOCKS";
+    let Some(text) = environment(LOCKS) else { return Ok(device_lock::default_folder()) };
+    let path = PathBuf::from(&text);
+    if path.is_absolute() {
+        return Ok(path);
+    }
+    Err(SettingFault { setting: LOCKS, value: text, expected: "an absolute path, such as /run/lock".to_owned() })
 }
 
 fn proc_root(environment: &impl Fn(&str) -> Option<String>) -> Result<Option<PathBuf>, SettingFault> {

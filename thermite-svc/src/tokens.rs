@@ -95,6 +95,7 @@ impl Tokens {
             return Err(TokenFault::Malformed { file });
         }
         if made {
+            // Before the database knows it: a start that is cut off here goes on with the same token.
             folder.write_private(OWNER_TOKEN, format!("{token}\n").as_bytes())?;
         }
         let sha256 = digest(&token);

@@ -15,10 +15,10 @@ mod table;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use thermite_actors::ports::RunRequest;
 use thermite_actors::view::{JobRow, JobStatus, RigView};
 use thermite_core::device::DeviceView;
 use thermite_core::ids::{Holder, JobId, RunId};
+use thermite_svc::server::bodies::{StartRun, SubmitJob};
 
 use crate::cli::exit;
 use crate::cli::say::Say;
@@ -127,13 +127,10 @@ pub(crate) fn try_out(wishes: &Wishes, stop: &Stop, say: &Say) -> Result<u8, Try
 }
 
 fn in_place(place: &mut Place, began: Instant, stop: &Stop, say: &Say) -> Result<Report, TryFault> {
-    let campaign = Campaign::lay_out(place.work())?;
+    let campaign = Campaign::lay_out(place.base())?;
     let mut rig = OwnRig::start(&place.data(), &place.log(), stop)?;
-    say.aside(&format!(
-        "thermite: a CPU rig of this machine at {} in {}; Ctrl-C ends it and removes what it made",
-        rig.client().base(),
-        place.base().display()
-    ));
+    let base = place.base().display();
+    say.aside(&format!("thermite: this machine as a CPU rig at {} in {base}; Ctrl-C ends it", rig.client().base()));
     let worked = work(&campaign, rig.client(), &rig, stop, say);
     // The records are read while the rig still answers; it is ended whatever came of it.
     let report = worked.and_then(|worked| Report::gather(&campaign, worked, rig.client(), place.records(), began));
@@ -154,17 +151,17 @@ struct Worked {
 }
 
 fn work(campaign: &Campaign, client: &Client, rig: &OwnRig, stop: &Stop, say: &Say) -> Result<Worked, TryFault> {
-    let run = client.start_run(&RunRequest {
-        repo: campaign.repo.clone(),
-        kit: "kit.toml".into(),
+    let run = client.start_run(&StartRun {
+        repo: campaign.repo.display().to_string(),
+        kit: "kit.toml".to_owned(),
         champion: campaign.champion.clone(),
-        lanes: campaign.lanes.iter().map(|lane| lane.worktree.clone()).collect(),
+        lanes: campaign.lanes.iter().map(|lane| lane.worktree.display().to_string()).collect(),
     })?;
     // Development runs are asked for first, so that each side is seen to wait for the other.
     let mut lanes = LaneRuns::ask(client, run, campaign)?;
     let mut jobs = Vec::new();
     for lane in &campaign.lanes {
-        jobs.push(client.submit(run, &lane.commit, None, None)?.job);
+        jobs.push(client.submit(run, &SubmitJob { change: lane.commit.clone(), champion: None }, None)?.job);
     }
     let watched = watch(client, rig, campaign, run, &mut lanes, &jobs, stop, say)?;
     client.change_run(run, RunChange::End)?;

@@ -1,18 +1,17 @@
 //! What is durable, small enough to be compared a million times; at a start of the rig it becomes the log's fold.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
-use thermite_core::contract::{Argv, Contract, Kit, Target, Timer};
 use thermite_core::fold::RigHistory;
-use thermite_core::ids::{Arrival, DevRunId, HoldId, JobId};
-use thermite_core::job::{JobOutcome, JobSpec, PinnedChange, StageKind};
+use thermite_core::ids::{DevRunId, HoldId, JobId};
+use thermite_core::job::{JobOutcome, StageKind};
 use thermite_core::judge_queue::JudgeFact;
 use thermite_core::log::LogEntry;
 use thermite_core::refusal::InfrastructureFailure;
-use thermite_core::run::{RunSpec, RunState};
+use thermite_core::run::RunState;
 
 use super::rig::{DEVICE, RUN};
+use crate::scenario::{job_spec, run_spec};
 
 /// One fact.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -21,7 +20,7 @@ pub(super) enum Fact {
     Job { job: JobId, fact: JudgeFact, arrival: u64 },
     Asked { dev_run: DevRunId },
     Held { dev_run: DevRunId, number: u64 },
-    DevRunOver { dev_run: DevRunId, proved: bool },
+    DevRunOver { dev_run: DevRunId },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -70,7 +69,7 @@ impl Known {
                 self.last_hold = self.last_hold.max(number);
                 self.dev_runs.insert(dev_run, KnownDevRun::Held(number));
             }
-            Fact::DevRunOver { dev_run, .. } => {
+            Fact::DevRunOver { dev_run } => {
                 return self.dev_runs.insert(dev_run, KnownDevRun::Over) != Some(KnownDevRun::Over);
             }
             Fact::Job { job, fact: JudgeFact::Submitted, arrival } => {
@@ -164,12 +163,15 @@ impl Known {
     /// The same as the log tells it.
     pub(super) fn history(&self) -> RigHistory {
         let mut log =
-            vec![LogEntry::RigStarted, LogEntry::RunStarted { run: RUN, spec: Box::new(run_spec()), key: None }];
+            vec![LogEntry::RigStarted, LogEntry::RunStarted { run: RUN, spec: Box::new(run_spec("")), key: None }];
         if self.run != RunState::Running {
             log.push(LogEntry::RunChanged { run: RUN, state: self.run });
         }
         for (job, known) in &self.jobs {
-            log.push(LogEntry::JobSubmitted { spec: std::sync::Arc::new(job_spec(*job, known.arrival)), key: None });
+            log.push(LogEntry::JobSubmitted {
+                spec: std::sync::Arc::new(job_spec(*job, RUN, known.arrival, &content(*job))),
+                key: None,
+            });
             let hold = HoldId { member: DEVICE, number: known.hold };
             if known.attempt > 0 {
                 let stage = StageKind::Screening;
@@ -194,45 +196,7 @@ impl Known {
     }
 }
 
-fn kit() -> Kit {
-    Kit {
-        name: String::new(),
-        target: Target::Cpu,
-        build: None,
-        check: None,
-        measure: Argv(Vec::new()),
-        timer: Timer::Wall,
-        editable: Vec::new(),
-        artefacts: Vec::new(),
-        contract: Contract::default(),
-    }
-}
-
-fn run_spec() -> RunSpec {
-    RunSpec {
-        repo: PathBuf::new(),
-        kit_path: PathBuf::new(),
-        kit: kit(),
-        kit_hash: String::new(),
-        champion: String::new(),
-        lanes: Vec::new(),
-    }
-}
-
-fn job_spec(job: JobId, arrival: u64) -> JobSpec {
-    let candidate = (job.0.as_u128() - 1).to_string();
-    JobSpec {
-        job,
-        run: RUN,
-        arrival: Arrival(arrival),
-        pinned: PinnedChange {
-            champion: String::new(),
-            change: candidate.clone(),
-            candidate: candidate.clone(),
-            candidate_tree: candidate,
-            paths: Vec::new(),
-            kit: kit(),
-            kit_hash: String::new(),
-        },
-    }
+/// What a job's change is, as the set-up submits it: its place among the jobs.
+fn content(job: JobId) -> String {
+    (job.0.as_u128() - 1).to_string()
 }

@@ -7,23 +7,26 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use thermite_core::dev_run::{DevRunEnd, Exit};
-use thermite_core::device::{Device, DeviceEffect, DeviceInput, MemberEvent};
+use thermite_core::dev_run::Exit;
+use thermite_core::device::{Device, DeviceInput};
 use thermite_core::hold::StopCause;
 use thermite_core::ids::{Arrival, DevRunId, HoldId, Holder, JobId, LaneId, MemberId, RunId};
-use thermite_core::job::{ChangeStep, JobOutcome};
-use thermite_core::judge_queue::{
-    JudgeEffect, JudgeFact, JudgeInput, JudgeQueue, StageResult, Submission, Submit, Ticket,
-};
-use thermite_core::lane::{Ask, Caller, Lane, LaneEffect, LaneInput, LaneState};
-use thermite_core::pool::{Discipline, JudgeWork, Pool, PoolEffect, PoolInput};
-use thermite_core::refusal::{GaveUp, InfrastructureFailure};
+use thermite_core::job::ChangeStep;
+use thermite_core::judge_queue::{JudgeInput, JudgeQueue, StageResult, Submission, Submit};
+use thermite_core::lane::{Ask, Caller, Lane, LaneInput, LaneState};
+use thermite_core::pool::{Discipline, JudgeWork, Pool, PoolInput};
+use thermite_core::refusal::InfrastructureFailure;
 use thermite_core::run::RunState;
 use thermite_core::time::{Moment, Span};
 use uuid::Uuid;
 
 use super::known::{Fact, Known};
 use super::mutants::Mutant;
+
+pub(super) mod properties;
+mod wiring;
+
+use properties::CERTIFICATE;
 
 /// The one device.
 pub(super) const DEVICE: MemberId = MemberId(0);
@@ -49,10 +52,10 @@ pub(super) enum Party {
 /// What a letter says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Letter {
-    ToPool(PoolInput),
-    ToDevice(DeviceInput),
-    ToJudge(JudgeInput),
-    ToLane(LaneInput),
+    Pool(PoolInput),
+    Device(DeviceInput),
+    Judge(JudgeInput),
+    Lane(LaneInput),
 }
 
 /// How often the environment may do what it need not do.
@@ -80,6 +83,8 @@ pub(super) struct Budgets {
     pub(super) late: u8,
     /// `kill -9` of the rig.
     pub(super) kills: u8,
+    /// What people, processes, stages and the clock do while letters are on their way; without a number, all they can.
+    pub(super) hasty: Option<u8>,
 }
 
 /// What is checked.
@@ -93,8 +98,8 @@ pub(super) struct Setup {
     pub(super) budgets: Budgets,
     /// Whether appends become durable some time after they were asked for; else in the same step.
     pub(super) slow_records: bool,
-    /// Whether lanes open their letters in the step that sends them.
-    pub(super) prompt_lanes: bool,
+    /// Whether lanes and the judge open their letters in the step that sends them.
+    pub(super) prompt: bool,
     /// Whether every result of a stage is tried, and builds have a moment of their own; else win and no gain only.
     pub(super) all_results: bool,
     pub(super) mutant: Mutant,
@@ -227,33 +232,6 @@ pub(super) struct Rig {
     pub(super) broken: Option<&'static str>,
 }
 
-pub(super) const EXCLUSIVE: &str = "one holder at a time (A1)";
-pub(super) const NUMBER_ONCE: &str = "a hold number is used once (A1)";
-pub(super) const POOL_KNOWS: &str = "nothing runs under a hold that the pool takes for over (A1, A7)";
-pub(super) const JUDGE_FIRST: &str = "no lane is granted the device while an accepted job may use it (A2)";
-pub(super) const CERTIFICATE: &str = "no wait passes the latest moment it was given (A6, A9)";
-pub(super) const OVERLOOKED: &str = "nobody eligible waits beside a free ready device (A9)";
-pub(super) const HELD_BY_NONE: &str = "a held device is held by someone (A9)";
-pub(super) const PAUSED_LEAVE: &str = "no development run of a run that is not running stays in the line (A3)";
-pub(super) const GHOST: &str = "everyone in the line waits (A9)";
-pub(super) const ONE_END: &str = "a job ends once, a development run ends once (D7)";
-pub(super) const RECORDED_FIRST: &str = "nothing leaves before its record (D7)";
-
-/// All properties of safety.
-pub(super) const PROPERTIES: [&str; 11] = [
-    EXCLUSIVE,
-    NUMBER_ONCE,
-    POOL_KNOWS,
-    JUDGE_FIRST,
-    CERTIFICATE,
-    OVERLOOKED,
-    HELD_BY_NONE,
-    PAUSED_LEAVE,
-    GHOST,
-    ONE_END,
-    RECORDED_FIRST,
-];
-
 fn lane_id(lane: u8) -> LaneId {
     LaneId::new(lane + 1).expect("set-ups have few lanes")
 }
@@ -294,7 +272,7 @@ impl Rig {
         };
         rig.boot(setup);
         rig.executor.sweeping = false;
-        rig.to_device(setup, DeviceInput::Swept);
+        rig.device_gets(setup, DeviceInput::Swept);
         while let Some((from, to)) = rig.mail.keys().next().copied() {
             rig.deliver(setup, from, to);
         }
@@ -314,6 +292,12 @@ impl Rig {
                 steps.push(Step::NotRecorded);
             }
         }
+        if self.left.kills > 0 {
+            steps.push(Step::Kill);
+        }
+        if self.left.hasty == Some(0) && !self.mail.is_empty() {
+            return;
+        }
         self.people_steps(setup, steps);
         self.executor_steps(steps);
         if let Some(stage) = self.stage {
@@ -332,9 +316,6 @@ impl Rig {
         let quiet = self.mail.is_empty() && self.appends.is_empty();
         if (quiet || self.left.late > 0) && self.next_deadline().is_some() {
             steps.push(Step::NextDeadline);
-        }
-        if self.left.kills > 0 {
-            steps.push(Step::Kill);
         }
     }
 
@@ -410,8 +391,9 @@ impl Rig {
     pub(super) fn after(&self, setup: &Setup, step: Step) -> Rig {
         let mut next = self.clone();
         next.take(setup, step);
-        while setup.prompt_lanes
-            && let Some((from, to)) = next.mail.keys().find(|(_, to)| matches!(to, Party::Lane(_))).copied()
+        while setup.prompt
+            && let Some((from, to)) =
+                next.mail.keys().find(|(_, to)| matches!(to, Party::Lane(_) | Party::Judge)).copied()
         {
             next.deliver(setup, from, to);
         }
@@ -447,6 +429,12 @@ impl Rig {
     }
 
     fn take(&mut self, setup: &Setup, step: Step) {
+        if let Some(hasty) = &mut self.left.hasty
+            && !self.mail.is_empty()
+            && !matches!(step, Step::Deliver { .. } | Step::Durable | Step::NotRecorded | Step::Kill)
+        {
+            *hasty -= 1;
+        }
         match step {
             Step::Deliver { from, to } => self.deliver(setup, from, to),
             Step::Durable => {
@@ -461,7 +449,9 @@ impl Rig {
                 let append = self.appends.pop_front().expect("an append is on its way");
                 let nack = append.nack.expect("it can be refused");
                 if let [Fact::Run(_)] = append.facts[..] {
+                    // It can be asked for again.
                     self.promises.run_changes.durable += 1;
+                    self.promises.run_changes.last = None;
                 }
                 self.send(Party::Records, append.to, nack);
             }
@@ -469,12 +459,12 @@ impl Rig {
             Step::Cancel { lane } => {
                 self.left.cancels -= 1;
                 let dev_run = self.lanes[usize::from(lane)].under_way().expect("only what is under way is cancelled");
-                self.to_lane(setup, lane, LaneInput::Stop { dev_run, cause: StopCause::Cancelled });
+                self.lane_gets(setup, lane, LaneInput::Stop { dev_run, cause: StopCause::Cancelled });
             }
             Step::CallerDrops { lane } => {
                 self.left.drops -= 1;
                 let dev_run = self.lanes[usize::from(lane)].under_way().expect("only what is under way has a caller");
-                self.to_lane(setup, lane, LaneInput::CallerGone { dev_run });
+                self.lane_gets(setup, lane, LaneInput::CallerGone { dev_run });
             }
             Step::Submit { job } => self.submit(setup, job),
             Step::Pause => {
@@ -489,55 +479,55 @@ impl Rig {
             Step::NextDeadline => self.jump(setup),
             Step::Started => {
                 let number = self.phase_goes(Phase::Starting, Phase::Running);
-                self.to_device(setup, DeviceInput::Started { number });
+                self.device_gets(setup, DeviceInput::Started { number });
             }
             Step::StartFails => {
                 self.left.not_started -= 1;
                 let number = self.phase_goes(Phase::Starting, Phase::Exited);
-                self.to_device(setup, DeviceInput::StartFailed { number, why: String::new() });
+                self.device_gets(setup, DeviceInput::StartFailed { number, why: String::new() });
             }
             Step::Exits => {
                 let number = self.phase_goes(Phase::Running, Phase::Exited);
-                self.to_device(setup, DeviceInput::Exited { number, exit: Exit::Code(0) });
+                self.device_gets(setup, DeviceInput::Exited { number, exit: Exit::Code(0) });
             }
             Step::Emptied { number } => {
                 self.executor.trees.remove(&number);
-                self.to_device(setup, DeviceInput::Emptied { number });
+                self.device_gets(setup, DeviceInput::Emptied { number });
             }
             Step::NotProved { number } => {
                 self.left.not_proved -= 1;
                 let tree = self.executor.trees.get_mut(&number).expect("there are processes");
                 tree.stop_asked = false;
                 tree.phase = Phase::Exited;
-                self.to_device(setup, DeviceInput::NotProved { number, why: String::new() });
+                self.device_gets(setup, DeviceInput::NotProved { number, why: String::new() });
             }
             Step::Swept => {
                 self.executor.sweeping = false;
                 self.executor.trees.clear();
-                self.to_device(setup, DeviceInput::Swept);
+                self.device_gets(setup, DeviceInput::Swept);
             }
             Step::NotSwept => {
                 self.left.not_swept -= 1;
                 self.executor.sweeping = false;
-                self.to_device(setup, DeviceInput::SweepFailed { why: String::new() });
+                self.device_gets(setup, DeviceInput::SweepFailed { why: String::new() });
             }
             Step::Built => {
                 let stage = self.stage.as_mut().expect("a stage is open");
                 stage.built = true;
                 let hold = hold(stage.number);
-                self.to_judge(setup, JudgeInput::BuildsDone { hold });
+                self.judge_gets(setup, JudgeInput::BuildsDone { hold });
             }
             Step::StageEnds(came) => {
                 let stage = self.stage.take().expect("a stage is open");
                 if came == Came::Infrastructure {
                     self.left.infrastructure -= 1;
                 }
-                self.to_judge(setup, JudgeInput::StageEnded { hold: hold(stage.number), result: result(came) });
-                if setup.mutant == Mutant::HoldEndsBeforeWork {
+                self.judge_gets(setup, JudgeInput::StageEnded { hold: hold(stage.number), result: result(came) });
+                if setup.mutant.ends_holds_early() {
                     self.send(
                         Party::Judge,
                         Party::Device,
-                        Letter::ToDevice(DeviceInput::Stop { number: stage.number, cause: StopCause::StageOver }),
+                        Letter::Device(DeviceInput::Stop { number: stage.number, cause: StopCause::StageOver }),
                     );
                 }
             }
@@ -660,415 +650,11 @@ impl Rig {
         Arc::make_mut(&mut self.device).rebase(origin, 0);
         Arc::make_mut(&mut self.judge).rebase(origin, 0, |_| 0);
         self.lanes.iter_mut().for_each(|lane| Arc::make_mut(lane).rebase(origin, |_| 0));
-        self.pool_wants(setup, pool);
+        self.pool_wants(pool);
         self.device_wants(setup, device);
         self.judge_wants(setup, judge);
         for (lane, effects) in (0..).zip(lanes) {
             self.lane_wants(setup, lane, effects);
-        }
-    }
-
-    fn deliver(&mut self, setup: &Setup, from: Party, to: Party) {
-        let letters = self.mail.get_mut(&(from, to)).expect("the step was offered");
-        let letter = letters.pop_front().expect("a channel without letters is none");
-        if letters.is_empty() {
-            self.mail.remove(&(from, to));
-        }
-        self.open(setup, to, letter);
-    }
-
-    fn open(&mut self, setup: &Setup, to: Party, letter: Letter) {
-        match (to, letter) {
-            (Party::Pool, Letter::ToPool(input)) => self.to_pool(setup, input),
-            (Party::Device, Letter::ToDevice(input)) => self.to_device(setup, input),
-            (Party::Judge, Letter::ToJudge(input)) => self.to_judge(setup, input),
-            (Party::Lane(lane), Letter::ToLane(input)) => self.to_lane(setup, lane, input),
-            (to, letter) => unreachable!("{letter:?} does not go to {to:?}"),
-        }
-    }
-
-    fn send(&mut self, from: Party, to: Party, letter: Letter) {
-        self.mail.entry((from, to)).or_default().push_back(letter);
-    }
-
-    fn to_pool(&mut self, setup: &Setup, input: PoolInput) {
-        let input = setup.mutant.pool_hears(input, self.pool.members()[0].held.as_ref().map(|held| held.0.number));
-        let started = match &input {
-            PoolInput::Member { event: MemberEvent::Started { number }, .. } => Some(*number),
-            _ => None,
-        };
-        let effects = Arc::make_mut(&mut self.pool).handle(NOW, input);
-        if let Some(number) = started
-            && let Some((held, thermite_core::pool::HolderView::Lane { dev_run, .. })) = &self.pool.members()[0].held
-            && held.number == number
-        {
-            // It has started: its wait is over.
-            self.promises.latest.remove(dev_run);
-        }
-        self.told_by_pool(&effects);
-        self.pool_wants(setup, effects);
-    }
-
-    fn to_device(&mut self, setup: &Setup, input: DeviceInput) {
-        let effects = Arc::make_mut(&mut self.device).handle(NOW, input);
-        self.device_wants(setup, effects);
-    }
-
-    fn to_judge(&mut self, setup: &Setup, input: JudgeInput) {
-        let effects = Arc::make_mut(&mut self.judge).handle(NOW, input);
-        self.judge_wants(setup, effects);
-    }
-
-    fn to_lane(&mut self, setup: &Setup, lane: u8, input: LaneInput) {
-        let effects = Arc::make_mut(&mut self.lanes[usize::from(lane)]).handle(NOW, input);
-        self.lane_wants(setup, lane, effects);
-    }
-
-    /// Keeps account of the latest moments that the pool has promised.
-    fn told_by_pool(&mut self, effects: &[PoolEffect]) {
-        for effect in effects {
-            if let PoolEffect::GaveUp { dev_run, .. } = effect {
-                self.promises.latest.remove(dev_run);
-            }
-        }
-        let waits = self.pool.waits();
-        let held = match &self.pool.members()[0].held {
-            Some((_, thermite_core::pool::HolderView::Lane { dev_run, .. })) => Some(*dev_run),
-            _ => None,
-        };
-        self.promises.latest.retain(|known, _| Some(*known) == held || waits.iter().any(|(_, w, _)| w == known));
-        for (_, dev_run, wait) in waits {
-            let thermite_core::wait::WaitEnd::Latest { at } = wait.end else {
-                self.broken = Some(CERTIFICATE);
-                continue;
-            };
-            let before = *self.promises.latest.entry(dev_run).or_insert(at);
-            if at > before {
-                self.broken = Some(CERTIFICATE);
-            }
-        }
-    }
-
-    fn pool_wants(&mut self, setup: &Setup, effects: Vec<PoolEffect>) {
-        for effect in effects {
-            let number = |lane: LaneId| lane.number() - 1;
-            let (to, letter) = match effect {
-                PoolEffect::InLine { lane, dev_run, ahead } => {
-                    (Party::Lane(number(lane)), Letter::ToLane(LaneInput::InLine { dev_run, ahead }))
-                }
-                PoolEffect::GrantLane { lane, dev_run, hold } => {
-                    if !self.promises.accepted.is_subset(&self.promises.ended) {
-                        self.broken = Some(JUDGE_FIRST);
-                    }
-                    (Party::Lane(number(lane)), Letter::ToLane(LaneInput::Granted { dev_run, hold }))
-                }
-                PoolEffect::GrantJudge { hold, serves } => {
-                    (Party::Judge, Letter::ToJudge(JudgeInput::Granted { hold, serves }))
-                }
-                PoolEffect::GaveUp { lane, dev_run, why } => {
-                    (Party::Lane(number(lane)), Letter::ToLane(LaneInput::GaveUp { dev_run, why }))
-                }
-                PoolEffect::WaitCancelled { lane, dev_run } => {
-                    (Party::Lane(number(lane)), Letter::ToLane(LaneInput::WaitCancelled { dev_run }))
-                }
-                PoolEffect::Requeued { lane, hold } => {
-                    (Party::Lane(number(lane)), Letter::ToLane(LaneInput::Requeued { hold }))
-                }
-                PoolEffect::HoldEnded { to: Holder::Lane(lane), hold, how } => {
-                    (Party::Lane(number(lane)), Letter::ToLane(LaneInput::HoldEnded { hold, how }))
-                }
-                PoolEffect::HoldEnded { to: Holder::Judge, hold, how } => {
-                    (Party::Judge, Letter::ToJudge(JudgeInput::HoldEnded { hold, how }))
-                }
-                PoolEffect::WorkTaken { version } => (Party::Judge, Letter::ToJudge(JudgeInput::WorkTaken { version })),
-                PoolEffect::Void { hold } => {
-                    (Party::Device, Letter::ToDevice(DeviceInput::Void { number: hold.number }))
-                }
-                PoolEffect::Stop { hold, cause } => {
-                    (Party::Device, Letter::ToDevice(DeviceInput::Stop { number: hold.number, cause }))
-                }
-            };
-            let _ = setup;
-            self.send(Party::Pool, to, letter);
-        }
-    }
-
-    fn device_wants(&mut self, setup: &Setup, effects: Vec<DeviceEffect>) {
-        for effect in effects {
-            match effect {
-                DeviceEffect::Sweep => self.executor.sweeping = true,
-                DeviceEffect::StartDevRun { number } => {
-                    let by = match self.device.state() {
-                        thermite_core::device::DeviceState::Held { by, .. } => *by,
-                        other => unreachable!("a start leaves the device held, not {other:?}"),
-                    };
-                    self.really_start(number, Tree { by, phase: Phase::Starting, stop_asked: false });
-                }
-                DeviceEffect::StageOpen { number } => {
-                    self.really_start(number, Tree { by: Holder::Judge, phase: Phase::Judging, stop_asked: false });
-                    self.stage = Some(OpenStage { number, built: false });
-                }
-                DeviceEffect::StopProcesses { number, .. } => {
-                    if let Some(tree) = self.executor.trees.get_mut(&number) {
-                        tree.stop_asked = true;
-                    }
-                    if setup.mutant == Mutant::FreedWhenStopIsSent {
-                        let effects = Arc::make_mut(&mut self.device).handle(NOW, DeviceInput::Emptied { number });
-                        self.device_wants(setup, effects);
-                    }
-                }
-                DeviceEffect::Tell(event) => {
-                    let twice =
-                        setup.mutant == Mutant::StaleFreedFreesNext && matches!(event, MemberEvent::Freed { .. });
-                    let letter = Letter::ToPool(PoolInput::Member { member: DEVICE, event });
-                    if twice {
-                        self.send(Party::Device, Party::Pool, letter.clone());
-                    }
-                    self.send(Party::Device, Party::Pool, letter);
-                }
-            }
-        }
-    }
-
-    fn really_start(&mut self, number: u64, tree: Tree) {
-        if !self.executor.trees.is_empty() {
-            self.broken = Some(EXCLUSIVE);
-        }
-        if number <= self.executor.used {
-            self.broken = Some(NUMBER_ONCE);
-        }
-        if self.known.last_hold() < number {
-            self.broken = Some(RECORDED_FIRST);
-        }
-        self.executor.used = number;
-        self.executor.trees.insert(number, tree);
-    }
-
-    fn judge_wants(&mut self, setup: &Setup, effects: Vec<JudgeEffect>) {
-        let to_pool = |input| (Party::Pool, Letter::ToPool(input));
-        for effect in effects {
-            let (to, letter) = match effect {
-                JudgeEffect::Record { ticket, job, facts } => {
-                    let facts = facts.into_iter().map(|fact| self.job_fact(job, fact)).collect();
-                    let nack = match ticket {
-                        Ticket::Submit(_) => Some(Letter::ToJudge(JudgeInput::NotRecorded(ticket))),
-                        Ticket::Start(..) | Ticket::Conclude(_) | Ticket::Run(_) => None,
-                    };
-                    let ack = Letter::ToJudge(JudgeInput::Recorded(ticket));
-                    self.append(setup, Append { facts, to: Party::Judge, ack, nack });
-                    continue;
-                }
-                JudgeEffect::RecordRun { run, state } => {
-                    let ack = Letter::ToJudge(JudgeInput::Recorded(Ticket::Run(run)));
-                    let nack = Some(Letter::ToJudge(JudgeInput::NotRecorded(Ticket::Run(run))));
-                    self.append(setup, Append { facts: vec![Fact::Run(state)], to: Party::Judge, ack, nack });
-                    continue;
-                }
-                JudgeEffect::Tell(work) => to_pool(PoolInput::JudgeWork(setup.mutant.judge_tells(work))),
-                JudgeEffect::StopWaiters { run, why } => {
-                    if why == GaveUp::RunEnded {
-                        self.stop_lanes();
-                    }
-                    to_pool(PoolInput::RunStopped { run, why })
-                }
-                JudgeEffect::Claim { hold } => to_pool(PoolInput::Claim { by: Holder::Judge, hold }),
-                JudgeEffect::ReleaseUnused { hold } => to_pool(PoolInput::ReleaseUnused { by: Holder::Judge, hold }),
-                JudgeEffect::StartStage { hold, job, .. } => {
-                    if !self.known.stage_started(job, hold.number) {
-                        self.broken = Some(RECORDED_FIRST);
-                    }
-                    let start = DeviceInput::Start { number: hold.number, by: Holder::Judge, limit: None };
-                    (Party::Device, Letter::ToDevice(start))
-                }
-                JudgeEffect::EndHold { hold } => {
-                    if setup.mutant == Mutant::HoldEndsBeforeWork {
-                        continue;
-                    }
-                    let stop = DeviceInput::Stop { number: hold.number, cause: StopCause::StageOver };
-                    (Party::Device, Letter::ToDevice(stop))
-                }
-                JudgeEffect::AnswerSubmitted { job, .. } => {
-                    if !self.known.has_job(job) {
-                        self.broken = Some(RECORDED_FIRST);
-                    }
-                    self.promises.accepted.insert(job);
-                    continue;
-                }
-                JudgeEffect::AnswerNotRecorded { .. } => continue,
-                JudgeEffect::AnswerRun { .. } => {
-                    let changes = &mut self.promises.run_changes;
-                    changes.answered += 1;
-                    if changes.answered > changes.durable {
-                        self.broken = Some(RECORDED_FIRST);
-                    }
-                    continue;
-                }
-                JudgeEffect::JobEnded { job, .. } => {
-                    if !self.known.job_over(job) {
-                        self.broken = Some(RECORDED_FIRST);
-                    }
-                    if !self.promises.ended.insert(job) {
-                        self.broken = Some(ONE_END);
-                    }
-                    continue;
-                }
-            };
-            self.send(Party::Judge, to, letter);
-        }
-    }
-
-    /// The run is over: whatever its lanes have under way is stopped.
-    fn stop_lanes(&mut self) {
-        for at in 0..self.lanes.len() {
-            if let Some(dev_run) = self.lanes[at].under_way() {
-                let lane = u8::try_from(at).expect("set-ups have few lanes");
-                let stop = LaneInput::Stop { dev_run, cause: StopCause::RunEnded };
-                self.send(Party::Judge, Party::Lane(lane), Letter::ToLane(stop));
-            }
-        }
-    }
-
-    fn lane_wants(&mut self, setup: &Setup, lane: u8, effects: Vec<LaneEffect>) {
-        let by = Holder::Lane(lane_id(lane));
-        let from = Party::Lane(lane);
-        let to_pool = |input| (Party::Pool, Letter::ToPool(input));
-        for effect in effects {
-            let dev_run = self.lanes[usize::from(lane)].under_way();
-            let (to, letter) = match effect {
-                LaneEffect::RecordAsk => {
-                    let dev_run = dev_run.expect("a lane that records has one under way");
-                    let ack = Letter::ToLane(LaneInput::AskRecorded);
-                    let nack = Some(Letter::ToLane(LaneInput::AskNotRecorded));
-                    self.append(setup, Append { facts: vec![Fact::Asked { dev_run }], to: from, ack, nack });
-                    continue;
-                }
-                LaneEffect::RecordHold { dev_run, hold } => {
-                    let ack = Letter::ToLane(LaneInput::HoldRecorded { hold });
-                    let facts = vec![Fact::Held { dev_run, number: hold.number }];
-                    self.append(setup, Append { facts, to: from, ack, nack: None });
-                    continue;
-                }
-                LaneEffect::RecordEnd { dev_run, end } => {
-                    let ack = Letter::ToLane(LaneInput::EndRecorded);
-                    let end = !matches!(end, DevRunEnd::NotProved { .. });
-                    self.append(
-                        setup,
-                        Append { facts: vec![Fact::DevRunOver { dev_run, proved: end }], to: from, ack, nack: None },
-                    );
-                    continue;
-                }
-                LaneEffect::AskPool => {
-                    let LaneState::Waiting { ask, .. } = self.lanes[usize::from(lane)].state() else {
-                        unreachable!("a lane that asks waits");
-                    };
-                    to_pool(PoolInput::Ask {
-                        lane: lane_id(lane),
-                        dev_run: ask.dev_run,
-                        run: ask.run,
-                        arrival: ask.arrival,
-                        acceptable: self.pool.acceptable(lane_id(lane)),
-                        limit: ask.limit,
-                    })
-                }
-                LaneEffect::CancelWait { dev_run } => to_pool(PoolInput::CancelWait { lane: lane_id(lane), dev_run }),
-                LaneEffect::Claim { hold } => to_pool(PoolInput::Claim { by, hold }),
-                LaneEffect::ReleaseUnused { hold } => {
-                    if setup.mutant == Mutant::LaneForgetsRelease {
-                        continue;
-                    }
-                    to_pool(PoolInput::ReleaseUnused { by, hold })
-                }
-                LaneEffect::Start { hold, limit } => {
-                    if !self.known.dev_run_holds(dev_run, hold.number) {
-                        self.broken = Some(RECORDED_FIRST);
-                    }
-                    (Party::Device, Letter::ToDevice(DeviceInput::Start { number: hold.number, by, limit }))
-                }
-                LaneEffect::StopHold { hold, cause } => {
-                    (Party::Device, Letter::ToDevice(DeviceInput::Stop { number: hold.number, cause }))
-                }
-                LaneEffect::AnswerQueued { dev_run, .. } => {
-                    if !self.known.has_dev_run(dev_run) {
-                        self.broken = Some(RECORDED_FIRST);
-                    }
-                    continue;
-                }
-                LaneEffect::AnswerNotRecorded { .. } => continue,
-                LaneEffect::AnswerEnd { dev_run, .. } => {
-                    if !self.known.dev_run_over(dev_run) {
-                        self.broken = Some(RECORDED_FIRST);
-                    }
-                    if !self.promises.dev_runs_ended.insert(dev_run) {
-                        self.broken = Some(ONE_END);
-                    }
-                    continue;
-                }
-            };
-            self.send(from, to, letter);
-        }
-    }
-
-    fn job_fact(&self, job: JobId, fact: JudgeFact) -> Fact {
-        // The arrival is what the shell wrote into the job's specification.
-        Fact::Job { job, fact, arrival: self.arrivals }
-    }
-
-    fn append(&mut self, setup: &Setup, append: Append) {
-        if setup.mutant == Mutant::AcksBeforeDurable {
-            self.send(Party::Records, append.to, append.ack.clone());
-        }
-        if setup.slow_records {
-            self.appends.push_back(append);
-        } else {
-            self.durable(append.facts);
-            self.open(setup, append.to, append.ack);
-        }
-    }
-
-    fn durable(&mut self, facts: Vec<Fact>) {
-        for fact in facts {
-            if let Fact::Run(_) = fact {
-                self.promises.run_changes.durable += 1;
-            }
-            if !self.known.apply(fact) {
-                self.broken = Some(ONE_END);
-            }
-        }
-    }
-
-    /// Looks for what must hold in every state, and for what must hold when nothing is on its way.
-    fn look(&mut self) {
-        use thermite_core::device::DeviceState;
-        let member = &self.pool.members()[0];
-        let held = member.held.as_ref().map(|held| held.0.number);
-        if member.gone.is_none() && self.executor.trees.keys().any(|number| Some(*number) != held) {
-            self.broken = Some(POOL_KNOWS);
-        }
-        if !self.quiet() || self.broken.is_some() {
-            return;
-        }
-        if self.pool.overlooked().is_some() {
-            self.broken = Some(OVERLOOKED);
-        }
-        let waits = self.pool.waits();
-        if *self.device.state() == DeviceState::Ready {
-            if held.is_some() {
-                self.broken = Some(HELD_BY_NONE);
-            } else if self.lanes.iter().any(|lane| matches!(lane.state(), LaneState::Waiting { .. }))
-                && self.judge.live_count() == 0
-            {
-                self.broken = Some(OVERLOOKED);
-            }
-        }
-        if !waits.is_empty() && self.judge.run_state(RUN) != Some(RunState::Running) {
-            self.broken = Some(PAUSED_LEAVE);
-        }
-        let waiting = |lane: &LaneId, dev_run: &DevRunId| {
-            matches!(self.lanes[usize::from(lane.number() - 1)].state(),
-                LaneState::Waiting { ask, .. } if ask.dev_run == *dev_run)
-        };
-        if !waits.iter().all(|(lane, dev_run, _)| waiting(lane, dev_run)) {
-            self.broken = Some(GHOST);
         }
     }
 
@@ -1106,13 +692,5 @@ fn result(came: Came) -> StageResult {
             noise_percent: String::new(),
             limit_percent: String::new(),
         }),
-    }
-}
-
-/// Whether an outcome is a verdict or the lack of one: each ends the job.
-pub(super) fn is_end(fact: &JudgeFact) -> Option<&JobOutcome> {
-    match fact {
-        JudgeFact::Ended { outcome, .. } => Some(outcome),
-        _ => None,
     }
 }

@@ -108,7 +108,25 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
             lanes: u8::try_from(known.spec.lanes.len()).unwrap_or(u8::MAX),
         })
         .collect();
-    view.dev_runs = snapshot.lanes.iter().map(|lane| dev_run_row(&snapshot, &lane.spec, &lane.state)).collect();
+    view.dev_runs = rows_in_line(&snapshot);
+    view.jobs = snapshot
+        .judge
+        .live
+        .iter()
+        .filter_map(|live| Some(live_job_row(&snapshot, live, jobs.get(&live.job)?)))
+        .collect();
+    view
+}
+
+/// Development runs that are not over, in the order of the line.
+pub(super) async fn dev_runs(actors: &Actors) -> Vec<DevRunRow> {
+    match snapshot(actors, WhichJobs::First(0)).await {
+        Some(snapshot) => rows_in_line(&snapshot),
+        None => Vec::new(),
+    }
+}
+
+fn rows_in_line(snapshot: &Snapshot) -> Vec<DevRunRow> {
     let place = |row: &DevRunRow| match &row.status {
         DevRunStatus::Waiting { wait, .. } => 1 + wait.place,
         DevRunStatus::Recording => u32::MAX,
@@ -117,14 +135,10 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
         | DevRunStatus::Stopping { .. }
         | DevRunStatus::Ended { .. } => 0,
     };
-    view.dev_runs.sort_by_key(place);
-    view.jobs = snapshot
-        .judge
-        .live
-        .iter()
-        .filter_map(|live| Some(live_job_row(&snapshot, live, jobs.get(&live.job)?)))
-        .collect();
-    view
+    let rows = snapshot.lanes.iter().map(|lane| dev_run_row(snapshot, &lane.spec, &lane.state));
+    let mut rows: Vec<DevRunRow> = rows.collect();
+    rows.sort_by_key(place);
+    rows
 }
 
 pub(super) async fn dev_run(actors: &Actors, id: DevRunId) -> Result<DevRunRow, No> {

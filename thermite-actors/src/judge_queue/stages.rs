@@ -106,25 +106,28 @@ impl JudgeQueueActor {
     fn end_stage(&mut self, hold: HoldId, end: StageEnd, ctx: &mut Context<Self>) {
         let Some(claimed) = self.claimed.get_mut(&hold) else { return };
         claimed.steps = None;
-        let (result, record, noise) = match end {
+        let (result, closed) = match end {
             StageEnd::Decided { verdict, record, noise } => {
                 let result = match verdict {
                     Verdict::Win => StageResult::Win,
                     Verdict::NoGain { slower } => StageResult::NoGain { slower },
                     Verdict::Undecided => StageResult::Undecided,
                 };
-                (result, Some(*record), noise)
+                (result, Closed { record: Some(*record), audit: None, noise })
             }
-            StageEnd::ChangeFailed { step, why, noise } => (StageResult::ChangeFailed { step, why }, None, noise),
-            StageEnd::Infrastructure { why, noise, .. } => {
+            StageEnd::ChangeFailed { step, why, noise } => {
+                (StageResult::ChangeFailed { step, why }, Closed { noise, ..Closed::default() })
+            }
+            StageEnd::Infrastructure { why, noise, audit } => {
                 warn!(job = %claimed.job, %hold, %why, "attempt failed by infrastructure");
-                (StageResult::Infrastructure(why), None, noise)
+                let audit = audit.map(|audit| *audit);
+                (StageResult::Infrastructure(why), Closed { record: None, audit, noise })
             }
         };
-        if let Some(noise) = &noise {
+        if let Some(noise) = &closed.noise {
             self.noise.insert(noise.key.clone(), noise.clone());
         }
-        self.closed.insert(hold, Closed { record, noise });
+        self.closed.insert(hold, closed);
         self.take(JudgeInput::StageEnded { hold, result }, ctx);
     }
 }

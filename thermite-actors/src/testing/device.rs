@@ -244,6 +244,11 @@ impl ScriptedDevice {
         self.inner.diary.borrow().clone()
     }
 
+    /// Takes the diary so far out, for programs that run long.
+    pub fn take_diary(&self) -> Vec<Happened> {
+        self.inner.diary.take()
+    }
+
     /// What no rig may ever ask of a device: two holders at once, work under a number that is used up (rule A1).
     pub fn faults(&self) -> Vec<String> {
         self.inner.faults.borrow().clone()
@@ -391,7 +396,7 @@ impl Executor for ScriptedDevice {
             };
             let ends = async {
                 match script.runs {
-                    Some(runs) => sleep(runs.to_std()).await,
+                    Some(runs) => pause(runs).await,
                     None => std::future::pending().await,
                 }
             };

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use futures_util::future::LocalBoxFuture;
 
 use thermite_core::log::LogEntry;
-use thermite_core::record::VerdictRecord;
+use thermite_core::record::{AttemptAudit, VerdictRecord};
 use thermite_core::time::Span;
 
 use crate::ports::{Batch, Records, RecordsFault};
@@ -16,6 +16,7 @@ use crate::ports::{Batch, Records, RecordsFault};
 pub struct MemoryRecords {
     entries: RefCell<Vec<LogEntry>>,
     records: RefCell<Vec<VerdictRecord>>,
+    audits: RefCell<Vec<AttemptAudit>>,
     latency: Cell<Span>,
     fault: RefCell<Option<String>>,
     appends: Cell<u64>,
@@ -49,6 +50,11 @@ impl MemoryRecords {
     /// All closed verdict records in order.
     pub fn verdict_records(&self) -> Vec<VerdictRecord> {
         self.records.borrow().clone()
+    }
+
+    /// The raw figures of all void attempts in order.
+    pub fn audits(&self) -> Vec<AttemptAudit> {
+        self.audits.borrow().clone()
     }
 
     /// How many appends were asked for in this life, probes of a full disk included.
@@ -93,6 +99,7 @@ impl MemoryRecords {
     fn keep(&self, batch: Batch) {
         self.entries.borrow_mut().extend(batch.entries);
         self.records.borrow_mut().extend(batch.records);
+        self.audits.borrow_mut().extend(batch.audits);
     }
 }
 

@@ -6,6 +6,7 @@
 use thermite_core::dev_run::{DevRunEnd, Exit};
 use thermite_core::job::JobOutcome;
 use thermite_core::refusal::Refusal;
+use thermite_svc::settings::SettingFault;
 
 use crate::client::Fault;
 
@@ -67,6 +68,9 @@ pub(crate) fn of_fault(fault: &Fault) -> u8 {
 pub(crate) fn of_error(error: &anyhow::Error) -> u8 {
     if let Some(fault) = error.downcast_ref::<Fault>() {
         return of_fault(fault);
+    }
+    if error.is::<SettingFault>() {
+        return USAGE;
     }
     if error.is::<Refusal>() { REFUSED } else { INFRASTRUCTURE }
 }

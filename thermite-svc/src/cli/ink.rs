@@ -15,6 +15,10 @@ impl Ink {
         Ink { colours: stream.is_terminal() && !unwanted }
     }
 
+    /// No colours at all.
+    #[cfg(test)]
+    pub(crate) const PLAIN: Ink = Ink { colours: false };
+
     /// Whether it writes with colours.
     pub(crate) fn is_coloured(self) -> bool {
         self.colours

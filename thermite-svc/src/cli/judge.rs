@@ -9,8 +9,9 @@ use thermite_actors::view::{JobRow, JobStatus};
 use thermite_core::ids::{JobId, RunId};
 use thermite_core::job::JobOutcome;
 use thermite_core::record::VerdictRecord;
+use thermite_svc::server::bodies::{SubmitJob, Submitted};
 
-use crate::client::{Client, Fault, Submitted};
+use crate::client::{Client, Fault};
 
 use super::runs::run_worked_on;
 use super::say::{Progress, Say};
@@ -24,7 +25,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(300);
 #[derive(Debug, Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct JudgeArgs {
-    /// The change: a branch, tag or commit of the run's repository
+    /// The change: a branch, tag or commit, or lane:N for lane N's tree as it stands
     #[arg(long, value_name = "REV")]
     change: String,
     /// What it is measured against [default: the run's champion]
@@ -47,11 +48,12 @@ pub(crate) struct JudgeArgs {
 const AFTER: &str = "\
 Examples:
   thermite judge --change my-branch
+  thermite judge --change lane:2
   thermite judge --change 3f2a91c --champion v1.2 --no-follow
 
 The job goes on when you leave with Ctrl-C; its verdict is there when you submit the same change again.
 
-Exit codes: 0 win; 1 no gain; 2 undecided; 3 the change failed to build, check or measure; 4 no verdict, or
+Exit codes: 0 win; 1 no gain; 2 undecided; 3 the change failed to build, check or measure; 4 no verdict, or \
 infrastructure; 69 refused; 130 left before the verdict.";
 
 /// Submits a change and follows the job.
@@ -73,8 +75,8 @@ pub(crate) fn judge(
 fn judged(args: &JudgeArgs, client: impl FnOnce() -> anyhow::Result<Client>, say: &Say) -> anyhow::Result<u8> {
     let client = client()?;
     let run = run_worked_on(&client, args.run)?;
-    let Submitted { job, ahead, same } =
-        client.submit(run, &args.change, args.champion.as_deref(), args.key.clone())?;
+    let submit = SubmitJob { change: args.change.clone(), champion: args.champion.clone() };
+    let Submitted { job, ahead, same } = client.submit(run, &submit, args.key.clone())?;
     if args.no_follow {
         if args.json {
             say.json(&json!({ "job": job, "ahead": ahead, "same": same }));
@@ -83,8 +85,8 @@ fn judged(args: &JudgeArgs, client: impl FnOnce() -> anyhow::Result<Client>, say
         }
         return Ok(exit::OK);
     }
-    let how = if same { "asked before: the same job" } else { "accepted" };
-    say.aside(&say.side_ink.dim(&format!("thermite: job {job} is {how}, {ahead} ahead")));
+    let how = if same { "is there already" } else { "is accepted" };
+    say.aside(&say.side_ink.dim(&format!("thermite: job {job} {how}, {ahead} ahead")));
 
     let stop = Stop::listen_twice()?;
     let Some((row, outcome)) = follow(&client, job, &stop, say)? else {

@@ -8,6 +8,7 @@ use thermite_actors::view::DevRunStatus;
 use thermite_core::ids::RunId;
 use thermite_core::refusal::Refusal;
 use thermite_core::texts;
+use thermite_svc::server::bodies::AskDevRun;
 
 use crate::client::Client;
 
@@ -49,10 +50,10 @@ Examples:
   thermite run --lane 1 -- cargo bench
   thermite run --lane 2 --detach -- ./measure --size 4096
 
-The command runs in the lane's own tree. Its output comes on standard output, everything else on standard
+The command runs in the lane's own tree. Its output comes on standard output, everything else on standard \
 error. Ctrl-C cancels it and waits for its end; a second Ctrl-C leaves at once.
 
-Exit codes: the command's own; 128 + N when signal N ended it; 124 ended at its limit; 75 gave up waiting;
+Exit codes: the command's own; 128 + N when signal N ended it; 124 ended at its limit; 75 gave up waiting; \
 69 refused; 70 infrastructure; 130 cancelled.";
 
 fn variable(text: &str) -> Result<(String, String), String> {
@@ -70,7 +71,8 @@ pub(crate) fn run(args: &RunArgs, client: impl FnOnce() -> anyhow::Result<Client
     let stop = if args.detach { None } else { Some(Stop::listen_twice()?) };
     let client = client()?;
     let run = run_worked_on(&client, args.run)?;
-    let queued = client.ask(run, args.lane, &args.command, &args.env, !args.detach, args.key.clone())?;
+    let ask = AskDevRun { argv: args.command.clone(), env: args.env.clone(), attached: !args.detach };
+    let queued = client.ask(run, args.lane, &ask, args.key.clone())?;
     let dev_run = queued.dev_run;
     if args.json {
         say.json(&json!({ "event": "queued", "dev_run": dev_run, "ahead": queued.ahead }));

@@ -6,9 +6,9 @@ use anyhow::Context;
 use clap::Args;
 use serde_json::json;
 
-use thermite_actors::ports::RunRequest;
 use thermite_core::ids::RunId;
 use thermite_core::run::RunState;
+use thermite_svc::server::bodies::StartRun;
 
 use crate::client::{Client, Fault, RunChange};
 
@@ -62,9 +62,9 @@ Examples:
 
 /// Starts a run.
 pub(crate) fn start(args: &StartArgs, client: &Client, say: &Say) -> anyhow::Result<u8> {
-    let request = RunRequest {
+    let request = StartRun {
         repo: absolute(&args.repo)?,
-        kit: args.kit.clone(),
+        kit: text(&args.kit)?,
         champion: args.champion.clone(),
         lanes: args.lanes.iter().map(|lane| absolute(lane)).collect::<anyhow::Result<_>>()?,
     };
@@ -110,6 +110,11 @@ pub(crate) fn run_worked_on(client: &Client, named: Option<RunId>) -> Result<Run
 }
 
 /// The rig may have another working directory than the caller.
-fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
-    std::path::absolute(path).with_context(|| format!("failed to find {} from here", path.display()))
+fn absolute(path: &Path) -> anyhow::Result<String> {
+    let found = std::path::absolute(path);
+    text(&found.with_context(|| format!("failed to find {} from here", path.display()))?)
+}
+
+fn text(path: &Path) -> anyhow::Result<String> {
+    path.to_str().map(str::to_owned).with_context(|| format!("path {} is not UTF-8; rename it", path.display()))
 }

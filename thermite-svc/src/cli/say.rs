@@ -51,7 +51,7 @@ impl Say {
 
     /// The one line that says why it did not work.
     pub(crate) fn error(&self, text: &str) {
-        let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let one_line = text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
         self.aside(&format!("{} {one_line}", self.side_ink.bad("thermite:")));
     }
 
@@ -78,7 +78,7 @@ impl Progress {
         let is_new = key != self.key;
         self.key = key;
         if say.redraws() {
-            let width = width_of_stderr();
+            let (width, _) = size_of_stderr();
             let cut: String = text.chars().take(width.saturating_sub(1)).collect();
             let _reader_gone = write!(std::io::stderr(), "\r\x1b[K{}", say.side_ink.dim(&cut));
             self.drawn = true;
@@ -96,11 +96,11 @@ impl Progress {
     }
 }
 
-/// How many letters fit on a line of the terminal.
-pub(crate) fn width_of_stderr() -> usize {
-    const USUAL: usize = 100;
+/// How many letters fit on a line of the terminal, and how many lines on it.
+pub(crate) fn size_of_stderr() -> (usize, usize) {
+    const USUAL: (usize, usize) = (100, 24);
     match rustix::termios::tcgetwinsize(std::io::stderr()) {
-        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
+        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (usize::from(size.ws_col), usize::from(size.ws_row)),
         Ok(_) | Err(_) => USUAL,
     }
 }

@@ -23,13 +23,16 @@ use thermite_svc::settings::{Given, Settings};
 use super::exit;
 use super::say::Say;
 
-/// What `serve` takes beside the data folder.
+/// What `serve` takes.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct ServeArgs {
     /// Where to listen [default: 127.0.0.1:7077; port 0 takes any free one]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
+    /// The rig's data folder [default: $HOME/.local/share/thermite]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
     /// Allow an address that other machines reach; REST has tokens and no TLS of its own
     #[arg(long)]
     listen_open: bool,
@@ -43,15 +46,15 @@ Examples:
   thermite serve
   thermite serve --data ./rig --listen 127.0.0.1:0
 
-Ends by its rules at SIGTERM or Ctrl-C: what runs is stopped and proved gone, all is recorded. THERMITE_LOG sets
+Ends by its rules at SIGTERM or Ctrl-C: what runs is stopped and proved gone, all is recorded. THERMITE_LOG sets \
 what is logged (info, debug, trace).";
 
 /// Serves until a signal.
-pub(crate) fn serve(args: &ServeArgs, data: Option<PathBuf>, say: &Say) -> anyhow::Result<u8> {
+pub(crate) fn serve(args: &ServeArgs, say: &Say) -> anyhow::Result<u8> {
     if args.ends_with_parent {
         end_with_parent()?;
     }
-    let given = Given { folder: data, listen: args.listen.clone(), listen_open: args.listen_open };
+    let given = Given { folder: args.data.clone(), listen: args.listen.clone(), listen_open: args.listen_open };
     let settings = match Settings::read(given, |name| std::env::var(name).ok()) {
         Ok(settings) => settings,
         Err(fault) => {

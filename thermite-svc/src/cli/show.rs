@@ -94,7 +94,11 @@ pub(crate) fn job(row: &JobRow) -> String {
 
 /// What a job does.
 pub(crate) fn job_status(row: &JobRow) -> String {
-    let attempt = if row.attempt > 1 { format!(" (attempt {})", row.attempt) } else { String::new() };
+    // Counted by failures: a confirmation is an attempt of its own, and no second try at anything.
+    let attempt = match row.failures.len() {
+        0 => String::new(),
+        failed => format!(" (attempt {})", failed + 1),
+    };
     match &row.status {
         JobStatus::Recording => "is being recorded".to_owned(),
         JobStatus::Waiting { sentence, .. } => format!("{}{attempt} {sentence}", row.stage),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::exit;
 
@@ -28,10 +28,12 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Listens; nothing else ends this process, since it has things of its own to end first.
+    /// Listens; nothing else ends this process, since it has things of its own to end first. The terminal's going away
+    /// counts too, unless `nohup` said that it should not.
     pub(crate) fn listen() -> anyhow::Result<Stop> {
         let stop = Stop::default();
-        for signal in [SIGINT, SIGTERM] {
+        let hangup = (!hangup_is_ignored()).then_some(SIGHUP);
+        for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
             signal_hook::flag::register(signal, Arc::clone(&stop.asked)).context("failed to listen for Ctrl-C")?;
         }
         Ok(stop)
@@ -41,4 +43,11 @@ impl Stop {
     pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
+}
+
+/// As the kernel tells it: signal n is bit n - 1.
+fn hangup_is_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 << (SIGHUP - 1) != 0)
 }

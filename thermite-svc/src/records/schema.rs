@@ -31,6 +31,14 @@ const MIGRATIONS: &[&str] = &["
         wall_ms INTEGER NOT NULL,
         body    TEXT NOT NULL         -- the record's canonical JSON, byte for byte
     ) WITHOUT ROWID;
+    CREATE TABLE audits (             -- raw figures of void attempts: kept to be seen, never a verdict
+        id      INTEGER PRIMARY KEY,
+        job     TEXT NOT NULL,
+        stage   TEXT NOT NULL,
+        attempt INTEGER NOT NULL,
+        wall_ms INTEGER NOT NULL,
+        body    TEXT NOT NULL         -- as JSON
+    );
     CREATE TABLE idempotency (
         key     TEXT PRIMARY KEY,
         request BLOB NOT NULL,        -- SHA-256 of the request the key stands for

@@ -7,21 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior};
 use thermite_actors::ports::{Batch, RecordsFault};
 use thermite_core::limits;
 use thermite_core::log::LogEntry;
-use thermite_core::record::VerdictRecord;
+use thermite_core::record::{AttemptAudit, VerdictRecord};
 use thermite_core::verdict::Verdict;
 use tokio::sync::oneshot;
 use tracing::{error, warn};
 
 use super::{KeyUse, reader};
-
-/// How long taken keys wait for an append to go along with.
-const KEYS_WAIT: Duration = Duration::from_millis(100);
 
 /// What the writer is asked for.
 pub(super) enum Ask {
@@ -61,6 +58,7 @@ struct Writer {
 struct Group {
     entries: Vec<EntryRow>,
     records: Vec<RecordRow>,
+    audits: Vec<AuditRow>,
     answers: Vec<oneshot::Sender<Result<(), RecordsFault>>>,
 }
 
@@ -78,13 +76,20 @@ struct RecordRow {
     body: String,
 }
 
+struct AuditRow {
+    job: String,
+    stage: String,
+    attempt: u32,
+    body: String,
+}
+
 impl Writer {
     fn run(mut self, queue: &Receiver<Ask>) {
         loop {
             let first = if self.keys.is_empty() || self.failing {
                 queue.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
-                queue.recv_timeout(KEYS_WAIT)
+                queue.recv_timeout(limits::KEYS_WAIT_MAX.to_std())
             };
             let mut next = match first {
                 Ok(ask) => Some(ask),
@@ -96,7 +101,8 @@ impl Writer {
                 if self.take(ask).is_break() {
                     return;
                 }
-                let full = self.group.entries.len() + self.group.records.len() >= limits::GROUP_COMMIT_ROWS_MAX;
+                let full = self.group.entries.len() + self.group.records.len() + self.group.audits.len()
+                    >= limits::GROUP_COMMIT_ROWS_MAX;
                 next = if full { None } else { queue.try_recv().ok() };
             }
             if !self.group.answers.is_empty() || !self.keys.is_empty() && !self.failing {
@@ -109,9 +115,10 @@ impl Writer {
     fn take(&mut self, ask: Ask) -> std::ops::ControlFlow<()> {
         match ask {
             Ask::Append { batch, answer } => match rows(&batch) {
-                Ok((entries, records)) => {
+                Ok((entries, records, audits)) => {
                     self.group.entries.extend(entries);
                     self.group.records.extend(records);
+                    self.group.audits.extend(audits);
                     self.group.answers.push(answer);
                 }
                 // Only this batch is at fault; those that wait with it are not.
@@ -141,6 +148,10 @@ impl Writer {
                 .map_err(|cause| self.fault(&cause))?,
         };
         Ok(match known {
+            None if self.failing && self.keys.len() >= limits::GROUP_COMMIT_ROWS_MAX => {
+                let why = format!("{} cannot be written, and no more keys are kept until it can", self.file.display());
+                return Err(RecordsFault(why));
+            }
             None => {
                 self.keys.insert(key, request);
                 KeyUse::ThisRequest
@@ -221,6 +232,11 @@ fn insert(
     for row in &group.records {
         record.execute((&row.hash, &row.job, &row.stage, row.verdict, wall_ms, &row.body))?;
     }
+    let mut audit = transaction
+        .prepare_cached("INSERT INTO audits (job, stage, attempt, wall_ms, body) VALUES (?1, ?2, ?3, ?4, ?5)")?;
+    for row in &group.audits {
+        audit.execute((&row.job, &row.stage, row.attempt, wall_ms, &row.body))?;
+    }
     let mut entry =
         transaction.prepare_cached("INSERT INTO log (wall_ms, kind, subject, body) VALUES (?1, ?2, ?3, ?4)")?;
     for row in &group.entries {
@@ -238,10 +254,14 @@ fn insert(
     Ok(())
 }
 
-fn rows(batch: &Batch) -> Result<(Vec<EntryRow>, Vec<RecordRow>), RecordsFault> {
+/// A batch as rows of the three tables.
+type Rows = (Vec<EntryRow>, Vec<RecordRow>, Vec<AuditRow>);
+
+fn rows(batch: &Batch) -> Result<Rows, RecordsFault> {
     let entries = batch.entries.iter().map(entry_row).collect::<Result<_, _>>()?;
     let records = batch.records.iter().map(record_row).collect::<Result<_, _>>()?;
-    Ok((entries, records))
+    let audits = batch.audits.iter().map(audit_row).collect::<Result<_, _>>()?;
+    Ok((entries, records, audits))
 }
 
 fn entry_row(entry: &LogEntry) -> Result<EntryRow, RecordsFault> {
@@ -261,6 +281,16 @@ fn record_row(record: &VerdictRecord) -> Result<RecordRow, RecordsFault> {
             Verdict::Undecided => "undecided",
         },
         body: bounded("verdict record", record.to_json())?,
+    })
+}
+
+fn audit_row(audit: &AttemptAudit) -> Result<AuditRow, RecordsFault> {
+    let body = serde_json::to_string(audit).map_err(|cause| RecordsFault(format!("an audit has no JSON: {cause}")))?;
+    Ok(AuditRow {
+        job: audit.facts.job.to_string(),
+        stage: audit.facts.stage.to_string(),
+        attempt: audit.facts.attempt,
+        body: bounded("audit of a void attempt", body)?,
     })
 }
 

@@ -4,9 +4,11 @@ use actix_web::http::header;
 use actix_web::web::{Data, Json, Query};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
+use thermite_actors::rig::No;
 use thermite_actors::view::{DevRunRow, DevRunStatus};
 use thermite_core::ids::DevRunId;
 use thermite_core::limits;
+use thermite_core::refusal::InfrastructureFailure;
 use thermite_core::time::Span;
 
 use super::bodies::{AskDevRun, Over, Queued};
@@ -37,12 +39,19 @@ pub(super) async fn ask(
     let lane = request::part(&request, "lane", "a lane's number")?;
     let key = request::key(&request, &door, &*body).await?;
     let attached = body.attached;
-    let queued = door.rig.ask(body.into_inner().checked(run, lane, key)?).await?;
+    let ask = body.into_inner().checked(run, lane, key)?;
+    // A task of its own: a caller that goes away before it is answered has asked all the same, and where its run is
+    // attached the rig must hear that nobody is there.
+    let asked = actix_web::rt::spawn(async move {
+        let queued = door.rig.ask(ask).await?;
+        if attached {
+            // The caller has 10 s to begin following; one that never does is gone (rule A10).
+            door.followers.expected(queued.dev_run);
+        }
+        Ok::<_, No>(queued)
+    });
+    let queued = asked.await.map_err(|_| InfrastructureFailure::RigEnding)??;
     let dev_run = queued.dev_run;
-    if attached {
-        // The caller has 10 s to begin following; one that never does is gone (rule A10).
-        door.followers.expected(dev_run);
-    }
     Ok(HttpResponse::Accepted()
         .insert_header((header::LOCATION, format!("/v1/dev-runs/{dev_run}")))
         .json(Queued { dev_run, ahead: queued.ahead }))

@@ -51,12 +51,7 @@ struct Reader {
 impl EventRing {
     /// A ring that follows `rig`'s events. Must be called inside an actix system.
     pub(super) fn follow(rig: &Rig) -> Arc<EventRing> {
-        let ring = Arc::new(EventRing {
-            life: uuid::Uuid::now_v7().simple().to_string(),
-            kept: Mutex::default(),
-            newest: watch::Sender::new(0),
-            readers: AtomicUsize::new(0),
-        });
+        let ring = EventRing::empty();
         let mut events = rig.events();
         let filled = Arc::clone(&ring);
         actix_web::rt::spawn(async move {
@@ -70,6 +65,15 @@ impl EventRing {
             }
         });
         ring
+    }
+
+    fn empty() -> Arc<EventRing> {
+        Arc::new(EventRing {
+            life: uuid::Uuid::now_v7().simple().to_string(),
+            kept: Mutex::default(),
+            newest: watch::Sender::new(0),
+            readers: AtomicUsize::new(0),
+        })
     }
 
     fn keep(&self, event: &RigEvent) {
@@ -184,5 +188,63 @@ fn name(what: &RigHappening) -> &'static str {
         RigHappening::Stage { .. } => "stage",
         RigHappening::DevRun { .. } => "dev_run",
         RigHappening::Device { .. } => "device",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use thermite_core::dev_run::DevRunEnd;
+    use thermite_core::ids::DevRunId;
+    use thermite_core::log::LogEntry;
+
+    use super::*;
+
+    fn event(id: u64, bytes: usize) -> RigEvent {
+        let end = DevRunEnd::NotStarted { why: "x".repeat(bytes) };
+        let fact = Arc::new(LogEntry::DevRunEnded { dev_run: DevRunId(uuid::Uuid::nil()), end });
+        RigEvent { id, wall_ms: 0, what: RigHappening::Recorded { fact } }
+    }
+
+    #[test]
+    fn a_reader_that_was_away_too_long_is_told_how_many_it_missed() {
+        let ring = EventRing::empty();
+        let last = limits::EVENTS_KEPT as u64 + 10;
+        (1..=last).for_each(|id| ring.keep(&event(id, 1)));
+
+        let (id, _, lost) = ring.after(3).unwrap();
+
+        assert_eq!((id, lost), (11, 7));
+        assert_eq!(ring.after(last), None);
+        assert_eq!(*ring.newest.borrow(), last);
+    }
+
+    #[test]
+    fn a_gap_in_the_numbers_is_told_too() {
+        let ring = EventRing::empty();
+        [1, 2, 6].iter().for_each(|id| ring.keep(&event(*id, 1)));
+
+        assert_eq!(ring.after(2).map(|(id, _, lost)| (id, lost)), Some((6, 3)));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_in_bytes() {
+        let ring = EventRing::empty();
+        (1..=20).for_each(|id| ring.keep(&event(id, limits::EVENTS_KEPT_BYTES_MAX / 4)));
+
+        let kept = ring.kept();
+
+        assert!(kept.bytes <= limits::EVENTS_KEPT_BYTES_MAX, "{} bytes are kept", kept.bytes);
+        assert_eq!(kept.bytes, kept.events.iter().map(|(_, text)| text.len()).sum::<usize>());
+        assert_eq!(kept.events.back().map(|(id, _)| *id), Some(20));
+    }
+
+    #[test]
+    fn a_seat_is_given_back() {
+        let ring = EventRing::empty();
+        let seats: Vec<_> = (0..limits::EVENT_READERS_MAX).map(|_| ring.seat().unwrap()).collect();
+
+        assert!(ring.seat().is_none());
+        drop(seats);
+        assert!(ring.seat().is_some());
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderName};
+use actix_web::http::header;
 use actix_web::{HttpResponse, ResponseError};
 use serde::{Deserialize, Serialize};
 use thermite_actors::ports::RecordsFault;
@@ -26,12 +26,19 @@ pub struct Problem {
     pub detail: String,
     /// What the rig refused.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<Box<Refusal>>,
     /// What the rig cannot do at the moment; nobody's fault.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub infrastructure: Option<InfrastructureFailure>,
+    pub infrastructure: Option<Box<InfrastructureFailure>>,
     #[serde(skip)]
-    header: Option<(&'static str, &'static str)>,
+    header: Option<Header>,
+}
+
+/// What a problem says beside its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Header {
+    Allow(&'static str),
+    WwwAuthenticate(&'static str),
 }
 
 /// The media type of a problem.
@@ -79,21 +86,21 @@ impl Problem {
             "the method is not allowed here",
             format!("this path takes {allowed}"),
         );
-        problem.header = Some(("allow", allowed));
+        problem.header = Some(Header::Allow(allowed));
         problem
     }
 
     pub(crate) fn no_token() -> Problem {
         let detail = "a token is needed: `Authorization: Bearer`, with what the data folder's file owner-token holds";
         let mut problem = Problem::new(StatusCode::UNAUTHORIZED, "no-token", "a token is needed", detail);
-        problem.header = Some(("www-authenticate", "Bearer realm=\"thermite\""));
+        problem.header = Some(Header::WwwAuthenticate("Bearer realm=\"thermite\""));
         problem
     }
 
     pub(crate) fn wrong_token() -> Problem {
         let detail = "the token opens nothing here; take the one in the data folder's file owner-token";
         let mut problem = Problem::new(StatusCode::UNAUTHORIZED, "wrong-token", "the token opens nothing here", detail);
-        problem.header = Some(("www-authenticate", "Bearer realm=\"thermite\", error=\"invalid_token\""));
+        problem.header = Some(Header::WwwAuthenticate("Bearer realm=\"thermite\", error=\"invalid_token\""));
         problem
     }
 
@@ -130,8 +137,14 @@ impl ResponseError for Problem {
     fn error_response(&self) -> HttpResponse {
         let mut answer = HttpResponse::build(self.status_code());
         answer.insert_header((header::CONTENT_TYPE, MEDIA_TYPE));
-        if let Some((name, value)) = self.header {
-            answer.insert_header((HeaderName::from_static(name), value));
+        match self.header {
+            None => {}
+            Some(Header::Allow(methods)) => {
+                answer.insert_header((header::ALLOW, methods));
+            }
+            Some(Header::WwwAuthenticate(how)) => {
+                answer.insert_header((header::WWW_AUTHENTICATE, how));
+            }
         }
         answer.body(serde_json::to_string(self).expect("a problem has only text and numbers"))
     }
@@ -150,7 +163,7 @@ impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Problem {
         let (status, name) = refused(&refusal);
         let problem = Problem::new(status, name, "refused", refusal.to_string());
-        Problem { refusal: Some(refusal), ..problem }
+        Problem { refusal: Some(Box::new(refusal)), ..problem }
     }
 }
 
@@ -158,7 +171,7 @@ impl From<InfrastructureFailure> for Problem {
     fn from(failure: InfrastructureFailure) -> Problem {
         let (status, name) = failed(&failure);
         let problem = Problem::new(status, name, "not possible at the moment", failure.to_string());
-        Problem { infrastructure: Some(failure), ..problem }
+        Problem { infrastructure: Some(Box::new(failure)), ..problem }
     }
 }
 

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use thermite_actors::view::DevRunStatus;
 use thermite_core::dev_run::{DevRunEnd, Exit};
 use thermite_core::ids::{DevRunId, RunId};
+use thermite_core::refusal::GaveUp;
+use thermite_svc::server::bodies::AskDevRun;
 
 use crate::cli::follow::{News, Wish, follow};
 use crate::client::{Client, Fault};
@@ -23,6 +25,8 @@ pub(super) struct LaneRun {
     pub(super) dev_run: DevRunId,
     /// How often it was asked for.
     pub(super) asked: u32,
+    /// Why the asking before this one gave up, where there was one.
+    pub(super) gave_up: Option<GaveUp>,
     /// How long it waited, in all askings.
     pub(super) waited: Duration,
     /// How it ended, once it has.
@@ -48,6 +52,21 @@ impl LaneRun {
 }
 
 impl LaneRuns {
+    /// Lanes as a test wants them, followed by nobody.
+    #[cfg(test)]
+    pub(super) fn of(lanes: impl IntoIterator<Item = (DevRunId, Option<DevRunEnd>)>) -> LaneRuns {
+        let lane = |(dev_run, end)| LaneRun {
+            dev_run,
+            asked: 1,
+            gave_up: None,
+            waited: Duration::ZERO,
+            end,
+            output: String::new(),
+            under_way: None,
+        };
+        LaneRuns { lanes: lanes.into_iter().map(lane).collect() }
+    }
+
     /// Asks for one in every lane, in order.
     pub(super) fn ask(client: &Client, run: RunId, campaign: &Campaign) -> Result<LaneRuns, Fault> {
         let lanes = campaign.lanes.iter().map(|lane| LaneRun::ask(client, run, lane)).collect::<Result<_, _>>()?;
@@ -77,9 +96,11 @@ impl LaneRuns {
             };
             lane.under_way = None;
             lane.waited += followed.waited;
-            if judge_works && matches!(followed.end, DevRunEnd::GaveUp { .. }) {
+            if let DevRunEnd::GaveUp { why } = followed.end
+                && judge_works
+            {
                 let again = LaneRun::ask(client, run, work)?;
-                *lane = LaneRun { asked: lane.asked + 1, waited: lane.waited, ..again };
+                *lane = LaneRun { asked: lane.asked + 1, gave_up: Some(why), waited: lane.waited, ..again };
                 continue;
             }
             lane.output = String::from_utf8_lossy(&followed.output).into_owned();
@@ -96,15 +117,23 @@ impl LaneRuns {
 
 impl LaneRun {
     fn ask(client: &Client, run: RunId, lane: &LaneWork) -> Result<LaneRun, Fault> {
-        let dev_run = client.ask(run, lane.number, &lane.command(), &[], false, None)?.dev_run;
+        let ask = AskDevRun { argv: lane.command(), env: Vec::new(), attached: false };
+        let dev_run = client.ask(run, lane.number, &ask, None)?.dev_run;
         let (tell, under_way) = channel();
         let client = client.clone();
         std::thread::spawn(move || {
             // The receiver is gone where the whole is being ended; then nobody wants to know.
             let _nobody_asks = tell.send(followed(&client, dev_run));
         });
-        let waited = Duration::ZERO;
-        Ok(LaneRun { dev_run, asked: 1, waited, end: None, output: String::new(), under_way: Some(under_way) })
+        Ok(LaneRun {
+            dev_run,
+            asked: 1,
+            gave_up: None,
+            waited: Duration::ZERO,
+            end: None,
+            output: String::new(),
+            under_way: Some(under_way),
+        })
     }
 }
 

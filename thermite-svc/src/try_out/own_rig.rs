@@ -17,8 +17,6 @@ use super::TryFault;
 const START_MAX: Duration = Duration::from_secs(60);
 /// How long it may take to end by its rules before it is killed.
 const END_MAX: Duration = Duration::from_secs(30);
-/// Where its accounts begin, where it is root: beside a served rig's 61000 to 61016 and 61100, in the same unused range.
-const UID_BASE: &str = "61120";
 /// How often it is looked at meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -39,8 +37,7 @@ impl OwnRig {
         let child = Command::new(program)
             .args(["serve", "--ends-with-parent", "--listen", "127.0.0.1:0", "--data"])
             .arg(data)
-            // Accounts of its own: the sweep at a rig's start ends whatever runs as its accounts.
-            .env("THERMITE_LANE_UID_BASE", UID_BASE)
+            .env_remove("THERMITE_LISTEN_OPEN")
             .stdin(Stdio::null())
             .stdout(out)
             .stderr(err)

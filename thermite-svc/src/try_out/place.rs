@@ -6,8 +6,8 @@ use tempfile::TempDir;
 
 use super::TryFault;
 
-/// The folder: `work` (repository, lanes, the rig's data), `records`, the server's log. Removed when this is dropped,
-/// but for what was asked to stay.
+/// The folder: repository, lanes, the rig's data, its server's log, and `records`. Removed when this is dropped, but
+/// for what was asked to stay.
 pub(super) struct Place {
     base: PathBuf,
     records: PathBuf,
@@ -39,19 +39,12 @@ impl Place {
             }
         };
         let place = Place { records: base.join("records"), base, stays, temporary };
-        for folder in [place.work(), &place.records] {
-            std::fs::create_dir_all(folder).map_err(|error| cannot_use(folder, error.to_string()))?;
-        }
+        std::fs::create_dir_all(&place.records).map_err(|error| cannot_use(&place.records, error.to_string()))?;
         Ok(place)
     }
 
     /// The whole folder.
     pub(super) fn base(&self) -> &Path {
-        &self.base
-    }
-
-    /// Where repository and lanes are.
-    pub(super) fn work(&self) -> &Path {
         &self.base
     }
 

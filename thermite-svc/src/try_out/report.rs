@@ -142,12 +142,17 @@ impl Report {
             };
             lines.push(format!("  {} {holds}", record.file.display()));
         }
-        if let Some(record) = self.lanes.iter().flat_map(|lane| &lane.records).next() {
-            lines.push(format!("  check one yourself: thermite verify {}", record.file.display()));
+        match self.lanes.iter().flat_map(|lane| &lane.records).next() {
+            Some(record) => lines.push(format!("  check one yourself: thermite verify {}", record.file.display())),
+            None => lines.push("  none: no stage came to a verdict".to_owned()),
         }
-        lines.push(match self.ok {
-            true => ink.good("All steps ran, every verdict is of the expected kind, every record holds."),
-            false => ink.bad("Not everything is as expected; see above."),
+        let no_verdict = |lane: &LaneReport| matches!(lane.outcome, JobOutcome::NoVerdict { .. });
+        lines.push(if self.ok {
+            ink.good("All steps ran, every verdict is of the expected kind, every record holds.")
+        } else if self.lanes.iter().any(no_verdict) {
+            ink.bad("This machine was too busy or too noisy to tell; try again when other programs use it less.")
+        } else {
+            ink.bad("Not everything is as expected; see above.")
         });
         lines
     }
@@ -267,4 +272,77 @@ impl Cost {
 fn store(file: &Path, text: &str) -> Result<(), TryFault> {
     std::fs::write(file, text)
         .map_err(|error| TryFault::Folder { folder: file.display().to_string(), why: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_is_shown_with_its_lower_bound_first_and_its_record() {
+        let lines = report(JobOutcome::Win { adopted: true }, true).lines(Ink::PLAIN).join("\n");
+
+        assert_eq!(
+            lines,
+            "
+Verdicts
+  lane 1 fewer-divisors: win (as expected)
+    lower bound +10.5 %, upper bound none, HL +22.1 % (early-stopped); 9 blocks, 1 thrown
+Development runs
+  lane 1: waited 1 min 5 s, ended at its limit of 1 min, printed 42, asked for 2 times
+  diagnostic only: this number never counts
+Cost
+  1 min 33 s in all; the judge had the device for about 1 min 20 s, development runs for about 1.7 s; 9 blocks \
+             counted, 1 thrown, 40 measured the noise
+Records
+  /r/lane-1-confirmation.json verified
+  check one yourself: thermite verify /r/lane-1-confirmation.json
+All steps ran, every verdict is of the expected kind, every record holds."
+        );
+    }
+
+    #[test]
+    fn a_verdict_of_another_kind_and_one_that_is_missing_are_said() {
+        let last = |report: &Report| report.lines(Ink::PLAIN).pop().unwrap();
+        let other = report(JobOutcome::NoGain { slower: false }, false);
+        let none = report(JobOutcome::NoVerdict { why: "busy".into() }, false);
+
+        assert!(other.lines(Ink::PLAIN).contains(&"  lane 1 fewer-divisors: no gain (expected: win)".to_owned()));
+        assert_eq!(last(&other), "Not everything is as expected; see above.");
+        assert_eq!(
+            last(&none),
+            "This machine was too busy or too noisy to tell; try again when other programs use it less."
+        );
+    }
+
+    fn report(outcome: JobOutcome, as_expected: bool) -> Report {
+        let lane = LaneReport {
+            lane: 1,
+            change: "fewer-divisors".into(),
+            expected: "win".into(),
+            as_expected,
+            job: JobId(uuid::Uuid::nil()),
+            outcome,
+            bounds: Some(Bounds { lower: Some(0.1), upper: None, estimate_early_stopped: Some(0.2) }),
+            blocks: 9,
+            thrown: 1,
+            records: vec![RecordReport {
+                stage: StageKind::Confirmation,
+                file: "/r/lane-1-confirmation.json".into(),
+                sha256: "00".into(),
+                fault: None,
+            }],
+            dev_run: DevRunReport {
+                dev_run: DevRunId(uuid::Uuid::nil()),
+                asked: 2,
+                waited_ms: 65_000,
+                end: Some(DevRunEnd::LimitReached { limit: Span::minutes(1) }),
+                output: "41\n42\n".into(),
+                note: texts::DIAGNOSTIC_ONLY.into(),
+            },
+        };
+        let cost =
+            Cost { wall_ms: 93_000, judge_ms: 80_000, dev_runs_ms: 1_700, blocks: 9, noise_blocks: 40, thrown: 1 };
+        Report { ok: as_expected, machine: None, lanes: vec![lane], cost, records: "/r".into() }
+    }
 }

@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::time::Instant;
 
-use crate::cli::say::{SAY_AGAIN_AFTER, Say, width_of_stderr};
+use crate::cli::ink::Ink;
+use crate::cli::say::{SAY_AGAIN_AFTER, Say, size_of_stderr};
 
 use super::table::Row;
 
@@ -24,16 +25,16 @@ impl Screen {
     /// Shows the rows.
     pub(super) fn show(&mut self, rows: &[Row]) {
         if self.say.redraws() {
-            let width = width_of_stderr();
+            let lines = picture(rows, size_of_stderr(), self.say.side_ink);
             let mut frame = up(self.drawn);
-            for row in rows {
-                frame.push_str(&self.line(row, width));
+            for line in &lines {
+                frame.push_str(line);
                 frame.push_str("\x1b[K\n");
             }
             frame.push_str("\x1b[J");
             // One write, so that no half of it is seen; a reader that went away is no failure.
             let _reader_gone = std::io::stderr().write_all(frame.as_bytes());
-            self.drawn = rows.len();
+            self.drawn = lines.len();
         } else {
             let mut lines = news(&self.shown, rows);
             if lines.is_empty() && self.said.elapsed() >= SAY_AGAIN_AFTER {
@@ -51,13 +52,41 @@ impl Screen {
     pub(super) fn leave(&mut self) {
         self.drawn = 0;
     }
+}
 
-    fn line(&self, row: &Row, width: usize) -> String {
-        let about = format!("{:<40}", row.about);
-        let room = width.saturating_sub(about.chars().count() + 1);
-        let text: String = row.text.chars().take(room).collect();
-        format!("{} {text}", self.say.side_ink.bold(&about))
+/// The lines of a terminal of that size: a sentence goes on below itself, since its end says how the wait ends. What
+/// is higher than the terminal cannot be drawn over, so each row is then cut to one line.
+fn picture(rows: &[Row], (columns, lines): (usize, usize), ink: Ink) -> Vec<String> {
+    let about_width = rows.iter().map(|row| row.about.chars().count()).max().unwrap_or(0);
+    let room = columns.saturating_sub(about_width + 2).max(20);
+    let wrapped: Vec<Vec<String>> = rows.iter().map(|row| wrap(&row.text, room)).collect();
+    let is_too_high = wrapped.iter().map(Vec::len).sum::<usize>() >= lines;
+    let mut picture = Vec::new();
+    for (row, text) in rows.iter().zip(wrapped) {
+        let shown = if is_too_high { 1 } else { text.len() };
+        for (at, text) in text.iter().take(shown).enumerate() {
+            let about = if at == 0 { row.about.as_str() } else { "" };
+            picture.push(format!("{}  {text}", ink.bold(&format!("{about:<about_width$}"))));
+        }
     }
+    picture
+}
+
+/// Breaks between words; a word that is longer than a line is cut.
+fn wrap(text: &str, room: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is always a line");
+        if line.is_empty() {
+            line.extend(word.chars().take(room));
+        } else if line.chars().count() + 1 + word.chars().count() <= room {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.chars().take(room).collect());
+        }
+    }
+    lines
 }
 
 fn up(lines: usize) -> String {
@@ -82,6 +111,21 @@ mod tests {
 
         assert_eq!(news(&before, &rows), ["lane 2: runs since 0.1 s"]);
         assert_eq!(news(&[], &rows).len(), 2);
+    }
+
+    #[test]
+    fn a_long_sentence_goes_on_below_itself_and_a_low_terminal_gets_one_line_a_row() {
+        let row = |about: &str, text: &str| Row { about: about.into(), key: String::new(), text: text.into() };
+        let rows = [row("device", "free"), row("lane 1: judge", "waits for the judge, next in line")];
+
+        let whole = picture(&rows, (36, 24), Ink::PLAIN);
+        let low = picture(&rows, (36, 3), Ink::PLAIN);
+
+        assert_eq!(
+            whole,
+            ["device         free", "lane 1: judge  waits for the judge,", "               next in line"]
+        );
+        assert_eq!(low, ["device         free", "lane 1: judge  waits for the judge,"]);
     }
 
     #[test]

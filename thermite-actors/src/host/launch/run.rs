@@ -496,7 +496,8 @@ impl Run {
     ///
     /// `gently` gives the leader's process group SIGTERM and [`limits::STOP_GRACE`]; a later call without it cuts that
     /// short. The proof is the kernel's: the init's pidfd, and the cgroup where there is one. Without a proof within
-    /// [`limits::PROOF_MAX`] it says which pids are left; asking again tries again.
+    /// [`limits::PROOF_MAX`] it says which pids are left; asking again tries again. The last of the output may still be
+    /// on its way to the disk then: [`Run::finished`] waits for it.
     pub async fn stop(&self, gently: bool) -> StopProof {
         if !gently {
             self.hurry.send_replace(true);
