@@ -84,6 +84,10 @@ fn what_is_taken_is_refused_and_the_rig_that_has_it_goes_on() {
     let refusal = |mut serve: Command| Said::by(serve.output().unwrap());
 
     let folder = refusal(house.command(&["serve", "--listen", "127.0.0.1:0"]));
+    let elsewhere = house.at("elsewhere");
+    let mut serve = house.serve_command();
+    serve.args(["--data", &elsewhere]).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let device = refusal(serve);
     let port = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = port.local_addr().unwrap().to_string();
     let other = house.at("other");
@@ -91,6 +95,8 @@ fn what_is_taken_is_refused_and_the_rig_that_has_it_goes_on() {
 
     let sentence = folder.refused_with(75);
     assert!(sentence.contains(&format!("is in use by process {}", house.pid())), "{sentence}");
+    assert_eq!(device.code, Some(75), "{device:?}");
+    assert!(device.err.contains("is another rig's (lock "), "the device has one rig, whatever its folder: {device:?}");
     assert!(port.refused_with(75).starts_with(&format!("{address} is in use by another program")), "{port:?}");
     assert!(!Path::new(&other).join(FILE).exists(), "no records were begun");
     assert_eq!(house.get(&runs)["status"]["status"], "running", "the rig's own run goes on");

@@ -121,6 +121,8 @@ fn end_adversary(house: &House, script: &str, least: usize, end: End) {
             for run in [&first, &next] {
                 assert_eq!(house.ended(run)["end"], "rig_ended", "{about}");
             }
+            // Whoever follows its output is not left waiting.
+            assert!(house.output_from(&first, 0).complete, "{about}");
             assert_alone(house, &ask_next(house, 3));
             return;
         }

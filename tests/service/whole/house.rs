@@ -15,7 +15,7 @@ use thermite_core::log::LogEntry;
 use thermite_svc::folder::{Endpoint, OWNER_TOKEN};
 use thermite_svc::records::RecordsReader;
 
-use crate::binary::{Own, Said, command, git, thermite, until};
+use crate::binary::{Own, Said, apart, command, git, thermite, until};
 
 /// The lanes of a house.
 pub(super) const LANES: u32 = 3;
@@ -59,7 +59,8 @@ pub(super) fn everyone() -> Vec<Who> {
 pub(super) struct House {
     pub(super) who: Who,
     folder: TempDir,
-    uid_base: u32,
+    /// What keeps its rig apart from others: accounts and a device lock of its own.
+    apart: [(&'static str, String); 2],
     server: Mutex<Option<Own>>,
     agent: ureq::Agent,
     /// A word in the command lines of all that runs here.
@@ -73,13 +74,15 @@ pub(super) struct Answer {
     pub(super) body: Value,
 }
 
-/// A part of an output: how many bytes from where, how many were written and how many of them are not kept.
+/// A part of an output: how many bytes from where, how many were written and how many of them are not kept, and whether
+/// nothing comes after it.
 #[derive(Debug)]
 pub(super) struct Slice {
     pub(super) offset: u64,
     pub(super) bytes: u64,
     pub(super) total: u64,
     pub(super) cut: u64,
+    pub(super) complete: bool,
 }
 
 impl Answer {
@@ -97,9 +100,8 @@ impl House {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = tempfile::Builder::new().prefix("thermite-whole-").tempdir_in(base()).unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        // The sweep at a rig's start ends everything that runs as its accounts: each house has some of its own, beside
-        // those of the other service tests.
-        let uid_base = 300_000 + std::process::id() % 100_000 * 1_000 + 500 + number * 20;
+        let locks = folder.path().join("locks");
+        fs::create_dir(&locks).unwrap();
         let agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .proxy(None)
@@ -107,7 +109,7 @@ impl House {
             .build()
             .new_agent();
         let tag = format!("whole-{}-{number}", std::process::id());
-        let house = House { who, folder, uid_base, server: Mutex::default(), agent, tag };
+        let house = House { who, apart: apart(&locks), folder, server: Mutex::default(), agent, tag };
         fs::write(house.path("probe"), "").unwrap();
         house.feed(load);
         house.lay_out(dev_run_max);
@@ -262,7 +264,7 @@ impl House {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log")).unwrap();
         let mut serve = self.command(&["serve", "--listen", "127.0.0.1:0"]);
         serve.stdout(log.try_clone().unwrap()).stderr(log);
-        serve.env("THERMITE_PROC_ROOT", self.path("fed")).env("THERMITE_LANE_UID_BASE", self.uid_base.to_string());
+        serve.env("THERMITE_PROC_ROOT", self.path("fed")).envs(self.apart.clone());
         serve
     }
 
@@ -431,7 +433,8 @@ impl House {
         let mut answer = request.call().unwrap();
         let figure = |name: &str| answer.headers()[name].to_str().unwrap().parse().unwrap();
         let (offset, total, cut) = (figure("thermite-offset"), figure("thermite-total"), figure("thermite-cut"));
-        Slice { offset, total, cut, bytes: answer.body_mut().read_to_vec().unwrap().len() as u64 }
+        let complete = answer.headers()["thermite-complete"] == "true";
+        Slice { offset, total, cut, complete, bytes: answer.body_mut().read_to_vec().unwrap().len() as u64 }
     }
 
     /// Waits until a development run's program runs.

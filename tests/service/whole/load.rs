@@ -45,4 +45,9 @@ fn the_judge_waits_while_the_machine_is_loaded_and_goes_on_by_itself() {
     });
     println!("judged {:?} after the load ended: {}", began.elapsed(), last["outcome"]);
     assert_ne!(last["outcome"]["outcome"], "no_verdict", "{last}");
+    // That its load was read below a folder of the test's is in the log, and in the record for good.
+    assert!(house.log_text().contains("THERMITE_PROC_ROOT is set"), "{}", house.log_text());
+    let record = house.get(&format!("{job}/verdict"));
+    let driver = record["facts"]["on"]["driver"].as_str().unwrap_or_default();
+    assert!(driver.ends_with(&format!("fed from {}", house.at("fed"))), "{}", record["facts"]["on"]);
 }
