@@ -115,6 +115,9 @@ async fn assemble(ground: Ground) -> Result<Parts, String> {
         ));
     }
     tracing::info!(%containment, "runs are contained");
+    for open in &containment.open {
+        tracing::info!("containment leaves open: {open}");
+    }
     let path = std::env::var("PATH").unwrap_or_default();
     let workspaces = HostWorkspaces::open(&data, accounts, path).map_err(|error| format!("workspaces: {error}"))?;
     let driver = match &settings.proc_root {
