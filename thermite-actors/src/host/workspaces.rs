@@ -4,7 +4,7 @@
 //! file `sides` there, since a measured program can see its folder's name), `trees` (the lanes' worktrees of every run,
 //! one a line, so that a development run can be kept from seeing the others').
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use futures_util::future::LocalBoxFuture;
 
 use thermite_core::block::Side;
-use thermite_core::contract::Target;
+use thermite_core::contract::{Kit, Target};
 use thermite_core::dev_run::DevRunSpec;
 use thermite_core::ids::{JobId, LANE_MAX, LaneId};
 use thermite_core::job::{JobSpec, PinnedChange, StageKind};
@@ -86,12 +86,20 @@ struct Shared {
     /// The lanes' worktrees of every run there has been, and the file that keeps them.
     trees: Mutex<BTreeSet<PathBuf>>,
     trees_file: PathBuf,
+    /// Champions that are kept, with their kits: a commit never changes, and a queue's jobs all start from a few.
+    champions: Mutex<BTreeMap<KeptChampion, (Kit, String)>>,
     /// One thread at a time writes into the stores.
     storing: Mutex<()>,
     /// One thread at a time lays out or takes away the judge's copies: a layout that nobody waits for any more must not
     /// come after its job was forgotten.
     laying: Mutex<()>,
 }
+
+/// A champion's object format and name, and the kit's path in it.
+type KeptChampion = (String, String, PathBuf);
+
+/// Champions whose kits are remembered; more are read again.
+const CHAMPIONS_REMEMBERED: usize = 64;
 
 impl HostWorkspaces {
     /// Opens the data folder's workspaces; `path` is the `PATH` that lanes' commands are looked for in.
@@ -115,6 +123,7 @@ impl HostWorkspaces {
                 path,
                 trees: Mutex::new(trees),
                 trees_file,
+                champions: Mutex::new(BTreeMap::new()),
                 storing: Mutex::new(()),
                 laying: Mutex::new(()),
             }),
@@ -219,10 +228,8 @@ const NO_ROOM: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
 impl Shared {
     fn open_run(&self, request: &RunRequest) -> Result<RunSpec, No> {
         let repository = self.git.repository(&request.repo)?;
-        let champion = self.git.resolve(&repository, &request.champion)?;
-        self.keep(&repository, &champion)?;
         let kit_path = inside(&request.kit)?;
-        let (kit, kit_hash) = self.kit(&repository, &champion, &kit_path)?;
+        let (champion, kit, kit_hash) = self.champion(&repository, &request.champion, &kit_path)?;
         if kit.target != Target::Cpu {
             return Err(Refusal::WrongTarget { kit: kit.name, wants: kit.target, has: Target::Cpu }.into());
         }
@@ -236,12 +243,24 @@ impl Shared {
         self.git.keep(repository, commit)
     }
 
-    fn kit(
-        &self,
-        repository: &Repository,
-        champion: &str,
-        path: &Path,
-    ) -> Result<(thermite_core::contract::Kit, String), No> {
+    /// The kept commit of a champion, its kit and the kit's hash.
+    fn champion(&self, repository: &Repository, revision: &str, kit_path: &Path) -> Result<(String, Kit, String), No> {
+        let key = |commit: &str| (repository.object_format.clone(), commit.to_owned(), kit_path.to_owned());
+        if let Some((kit, kit_hash)) = in_turn(&self.champions).get(&key(revision)) {
+            return Ok((revision.to_owned(), kit.clone(), kit_hash.clone()));
+        }
+        let commit = self.git.resolve(repository, revision)?;
+        self.keep(repository, &commit)?;
+        let (kit, kit_hash) = self.kit(repository, &commit, kit_path)?;
+        let mut champions = in_turn(&self.champions);
+        if champions.len() >= CHAMPIONS_REMEMBERED {
+            champions.clear();
+        }
+        champions.insert(key(&commit), (kit.clone(), kit_hash.clone()));
+        Ok((commit, kit, kit_hash))
+    }
+
+    fn kit(&self, repository: &Repository, champion: &str, path: &Path) -> Result<(Kit, String), No> {
         let shown = path.display();
         let bytes = self.git.file(repository, champion, path, limits::KIT_BYTES_MAX)?.ok_or_else(|| {
             let why = format!("{shown} is not a file in champion {champion} of {}", repository.path.display());
@@ -326,9 +345,7 @@ impl Shared {
 
     fn pin(&self, run: &RunSpec, champion: &str, change: &str) -> Result<PinnedChange, No> {
         let repository = self.git.repository(&run.repo)?;
-        let champion = self.git.resolve(&repository, champion)?;
-        self.keep(&repository, &champion)?;
-        let (kit, kit_hash) = self.kit(&repository, &champion, &run.kit_path)?;
+        let (champion, kit, kit_hash) = self.champion(&repository, champion, &run.kit_path)?;
         if kit.target != Target::Cpu {
             return Err(Refusal::WrongTarget { kit: kit.name, wants: kit.target, has: Target::Cpu }.into());
         }
@@ -426,7 +443,7 @@ impl Shared {
 
 /// Waits for one's turn. What is guarded is the order alone: whoever panicked in its turn left files that the next
 /// makes afresh, or a store that git itself keeps whole.
-fn in_turn(order: &Mutex<()>) -> std::sync::MutexGuard<'_, ()> {
+fn in_turn<T>(order: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     order.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
