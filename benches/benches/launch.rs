@@ -97,6 +97,7 @@ async fn order(launcher: &Launcher, workspace: &Path, round: usize, which: &str)
         env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
         workspace: workspace.to_owned(),
         workspace_at: Path::new("/run/thermite/work").to_owned(),
+        workspace_read_only: false,
         read_only: Vec::new(),
         hidden: Vec::new(),
         nodes: Vec::new(),

@@ -153,6 +153,7 @@ impl Place {
             ],
             workspace: self.path("work"),
             workspace_at: "/run/thermite/work".into(),
+            workspace_read_only: false,
             read_only: vec![
                 (cases(), "/run/cases".into()),
                 (escape_bin().into(), "/run/escape-bin".into()),
@@ -209,23 +210,35 @@ fn delegate() -> PathBuf {
     group
 }
 
-/// The escape cases.
+/// The escape cases, where every user can read them: the checkout may lie in a home that only root can enter.
 pub(crate) fn cases() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../cases/escape").canonicalize().unwrap()
+    shared_folder().join("cases")
 }
 
-/// A folder that everyone can read, kept for the whole test process, with the rig and the built escape helper in it.
+/// A folder that everyone can read, kept for the whole test process, with the rig, the escape cases and their built
+/// helper in it.
 fn shared_folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let folder = base().join(unique("thermite-host-shared"));
         fs::create_dir(&folder).unwrap();
         fs::create_dir(folder.join("bin")).unwrap();
+        fs::create_dir(folder.join("cases")).unwrap();
         fs::copy(env!("CARGO_BIN_EXE_host-rig"), folder.join("host-rig")).unwrap();
-        let built = Command::new("sh").arg(cases().join("build.sh")).env("ESCAPE_BIN", folder.join("bin")).output();
+        let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cases/escape");
+        for case in fs::read_dir(checkout).unwrap() {
+            let case = case.unwrap();
+            let to = folder.join("cases").join(case.file_name());
+            fs::copy(case.path(), &to).unwrap();
+            fs::set_permissions(to, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        // Built from the copies: the scripts build again where their source is the newer.
+        let build = folder.join("cases/build.sh");
+        let built = Command::new("sh").arg(build).env("ESCAPE_BIN", folder.join("bin")).output();
         let built = built.unwrap();
         assert!(built.status.success(), "a C compiler is needed: {}", String::from_utf8_lossy(&built.stderr));
-        for path in [folder.clone(), folder.join("bin"), folder.join("bin/escape"), folder.join("host-rig")] {
+        let opened = ["", "bin", "bin/escape", "cases", "host-rig"].map(|part| folder.join(part));
+        for path in opened {
             fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
         }
         remove_at_exit(&folder);

@@ -212,6 +212,26 @@ fn a_side_that_fails_says_how_with_the_end_of_its_output() {
 }
 
 #[test]
+fn a_measured_run_leaves_nothing_in_the_workspace_for_the_next() {
+    local(async {
+        let kit = kit(r#"check = ["sh", "src/keep.sh"]
+               measure = ["sh", "src/keep.sh"]"#);
+        let champion = [("src/keep.sh", "sleep 0.01\n")];
+        let change = [("src/keep.sh", "sleep 0.01; echo answer >answer\n")];
+        let Some(bench) = Bench::open(&kit, &champion, &change).await else { return };
+        bench.prepared().await;
+
+        let check = bench.step(StageStep::Check { side: Side::Change }).await;
+        let block = StageStep::Block { pair: Pair::ChampionAndChange, order: Order::Abba };
+        let measure = bench.failed(block).await;
+
+        assert_eq!(check, StepReport::Checked { side: Side::Change }, "a check may write");
+        assert_eq!(measure.0, Side::Change);
+        assert!(measure.1.contains("answer: Read-only file system"), "{}", measure.1);
+    });
+}
+
+#[test]
 fn a_program_that_is_not_there_after_the_build_is_the_sides_fault() {
     local(async {
         let kit = kit("build = [\"true\"]\nmeasure = [\"./bench\"]");

@@ -4,6 +4,7 @@ use thermite_actors::rig::No;
 use thermite_actors::testing::{DevRunScript, ScriptedWorkspaces};
 use thermite_actors::view::JobStatus;
 use thermite_core::dev_run::DevRunEnd;
+use thermite_core::device::DeviceView;
 use thermite_core::ids::RunId;
 use thermite_core::job::JobOutcome;
 use thermite_core::refusal::{GaveUp, Refusal};
@@ -141,6 +142,22 @@ fn a_resumed_runs_development_runs_wait_again() {
     let dev_run = rig.dev_run(1);
 
     assert!(matches!(rig.end_of(dev_run), DevRunEnd::Exited { .. }));
+}
+
+#[test]
+fn ending_a_run_stops_its_stage_under_way_and_the_device_is_free() {
+    let rig = Scenario::one_shared_device();
+    let job = rig.job("equal-1");
+    rig.advance(Span::seconds(3));
+
+    rig.change_run(RunState::Ended).expect("a running run can be ended");
+    rig.advance(Span::seconds(1));
+
+    let JobStatus::Ended { outcome, .. } = rig.job_row(job).status else { panic!("the job is over") };
+    assert_eq!(outcome, JobOutcome::NoVerdict { why: "the run has ended".to_owned() });
+    let device = &rig.wait_for(rig.rig.view()).expect("the rig is there").devices[0];
+    assert_eq!(device.state, DeviceView::Ready);
+    rig.assert_sound();
 }
 
 #[test]

@@ -83,6 +83,7 @@ fn blocks_that_run_out_are_undecided() {
 fn steps_that_a_kit_lacks_are_left_out() {
     let mut plan = plan();
     plan.spec.pinned.kit.build = None;
+    plan.spec.pinned.kit.artefacts = Vec::new();
     plan.spec.pinned.kit.check = None;
     let mut rig = Rig::new(plan);
 
@@ -91,6 +92,20 @@ fn steps_that_a_kit_lacks_are_left_out() {
     let StageEnd::Decided { record, .. } = end else { panic!("{end:?}") };
     assert_eq!(record.facts.artefacts.champion, None);
     assert_eq!(rig.asked[..2], [StageStep::Prepare, StageStep::Look]);
+}
+
+#[test]
+fn artefacts_are_hashed_also_where_nothing_is_built() {
+    let mut plan = plan();
+    plan.spec.pinned.kit.build = None;
+    plan.spec.pinned.kit.artefacts = vec!["kernel.cubin".to_owned()];
+    let mut rig = Rig::new(plan);
+
+    let end = rig.run(|now, step| well(now, step, 0.97, 0));
+
+    let StageEnd::Decided { record, .. } = end else { panic!("{end:?}") };
+    assert!(record.facts.artefacts.champion.is_some() && record.facts.artefacts.change.is_some(), "{record:?}");
+    assert_eq!(rig.asked[1], StageStep::Build { side: Side::Champion });
 }
 
 #[test]

@@ -34,6 +34,20 @@ fn a_record_holds_as_a_file_by_its_hash_and_by_its_job() {
 }
 
 #[test]
+fn what_never_ends_and_what_is_too_large_are_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let large = folder.path().join("large.json");
+    std::fs::File::create(&large).unwrap().set_len(1 << 40).unwrap();
+
+    let device = Said::by(command(&["verify", "/dev/zero"]).output().unwrap());
+    let large = Said::by(command(&["verify", large.to_str().unwrap()]).output().unwrap());
+
+    let sentence = "record /dev/zero is not there: it is no file; give a record's file";
+    assert!(device.refused_with(69).contains(sentence), "{device:?}");
+    assert!(large.refused_with(69).contains("a record has at most 16777216"), "{large:?}");
+}
+
+#[test]
 fn a_record_with_one_figure_changed_does_not_hold() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("record.json");

@@ -307,6 +307,7 @@ impl Handler<AskRunState> for Door {
         Box::pin(async move {
             let answer = actors.judge.send(ChangeRun { run, state }).await.map_err(|_| ending())?;
             if answer == Ok(RunState::Ended) {
+                look::stop_stages(&actors, run).await;
                 // Waiting ones have left the line; one that runs is stopped, and proved gone.
                 stop_all(&actors, Some(run), &StopCause::RunEnded).await;
             }

@@ -365,11 +365,11 @@ impl JudgeQueueActor {
     }
 }
 
-/// What makes two submissions the same: content, champion, kit with its contract, kind of device (rule D5).
+/// What makes two submissions of a run the same: content, champion, kit with its contract, kind of device (rule D5).
 fn same_change(spec: &JobSpec, device: Option<&DeviceFacts>) -> String {
     let pinned = &spec.pinned;
     let model = device.map_or("", |device| device.model.as_str());
-    format!("{} {} {} {model}", pinned.candidate_tree, pinned.champion, pinned.kit_hash)
+    format!("{} {} {} {} {model}", spec.run, pinned.candidate_tree, pinned.champion, pinned.kit_hash)
 }
 
 fn not_recorded() -> No {

@@ -122,7 +122,7 @@ impl Rig {
         self.ask_door(door::AskRun { request, key }).await?
     }
 
-    /// Pauses, resumes or ends a run; answers once it is so. Ending one stops its development run first.
+    /// Pauses, resumes or ends a run; answers once it is so. Ending one stops its development run and its stage under way.
     ///
     /// # Errors
     /// Refused for an unknown or ended run.

@@ -248,14 +248,19 @@ impl JudgeQueue {
     /// # Errors
     /// Refused for an unknown or ended run, and where too many wait.
     pub fn submit(&mut self, submit: Submit) -> Result<Submission, Refusal> {
-        let before = submit.key.as_ref().and_then(|key| self.keys.get(key)).or_else(|| self.same.get(&submit.same));
-        if let Some(job) = before.copied() {
+        let there = |job: JobId| {
             let answered = self.jobs.get(&job).is_none_or(|known| known.answered);
-            return Ok(Submission::Same { job, answered });
+            Ok(Submission::Same { job, answered })
+        };
+        if let Some(job) = submit.key.as_ref().and_then(|key| self.keys.get(key)) {
+            return there(*job);
         }
         match self.takes_work(submit.run) {
             Ok(()) | Err(Refusal::RunPaused { .. }) => {}
             Err(refusal) => return Err(refusal),
+        }
+        if let Some(job) = self.same.get(&submit.same) {
+            return there(*job);
         }
         if self.jobs.len() >= limits::JOBS_QUEUED_MAX {
             return Err(Refusal::QueueFull { most: limits::JOBS_QUEUED_MAX });

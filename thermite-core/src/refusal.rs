@@ -127,7 +127,10 @@ pub enum Refusal {
         editable: String,
     },
     /// A change that changes nothing.
-    #[error("change {change} does not differ from champion {champion} in any editable path")]
+    #[error(
+        "change {change} does not differ from champion {champion} in any editable path; if it has won already, name the \
+         champion it was measured against (--champion)"
+    )]
     NothingChanged {
         /// The change.
         change: String,

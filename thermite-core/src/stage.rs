@@ -336,7 +336,8 @@ impl Stage {
     pub fn new(now: Moment, plan: StagePlan) -> Stage {
         let mut to_do = VecDeque::from([StageStep::Prepare]);
         for side in [Side::Champion, Side::Change] {
-            if plan.kit().build.is_some() {
+            // What is measured is hashed where it is built, and where the kit names artefacts that need no build.
+            if plan.kit().build.is_some() || !plan.kit().artefacts.is_empty() {
                 to_do.push_back(StageStep::Build { side });
             }
             if plan.kit().check.is_some() {

@@ -316,6 +316,19 @@ fn job_wait(
     Wait { reason, place: ahead, since, end }
 }
 
+/// Stops the stages of a run that has ended: what they would still find out has no use, and others wait.
+pub(super) async fn stop_stages(actors: &Actors, run: RunId) {
+    let Ok(judge) = actors.judge.send(LookAtJudge { which: WhichJobs::First(JOBS_SHOWN) }).await else { return };
+    for live in judge.live.iter().filter(|live| live.run == run) {
+        if let Standing::Holding { hold } = live.standing
+            && let Some(doors) = actors.members.get(&hold.member)
+        {
+            let input = DeviceInput::Stop { number: hold.number, cause: StopCause::RunEnded };
+            doors.input.do_send(ToMember(input));
+        }
+    }
+}
+
 /// Stops the judge's stages: their jobs keep their place and start over.
 pub(super) async fn stop_judge(actors: &Actors) {
     for doors in actors.members.values() {

@@ -241,6 +241,7 @@ impl Inner {
             argv: spec.argv,
             env,
             workspace_at: spec.worktree.clone(),
+            workspace_read_only: false,
             workspace: spec.worktree,
             read_only: toolchains.read_only,
             hidden,

@@ -74,10 +74,12 @@ pub struct LaunchSpec {
     pub argv: Vec<String>,
     /// The whole environment.
     pub env: Vec<(String, String)>,
-    /// The tree the command may write, as the rig sees it.
+    /// The tree the command works in, and may write unless it is given read-only; as the rig sees it.
     pub workspace: PathBuf,
     /// Where the command sees it; its working directory.
     pub workspace_at: PathBuf,
+    /// Whether the command may only read it: a measured run must not leave something there for the next.
+    pub workspace_read_only: bool,
     /// Trees it may read: as the rig sees them, and where the command does.
     pub read_only: Vec<(PathBuf, PathBuf)>,
     /// Trees it must not see at all: the data folder, other lanes' trees.

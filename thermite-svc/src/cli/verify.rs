@@ -1,11 +1,13 @@
 //! `thermite verify`: a verdict recomputed from its record (rule D9).
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
 
 use thermite_core::ids::JobId;
+use thermite_core::limits;
 use thermite_core::log::LogEntry;
 use thermite_core::record::{self, Verified, VerifyFault};
 use thermite_svc::records::RecordsReader;
@@ -86,11 +88,27 @@ fn holds(found: &Verified) -> String {
     )
 }
 
+/// A whole file, where it is one that a record can be: a device or a pipe would never end.
+fn read_file(file: &Path) -> Result<String, String> {
+    let about = std::fs::metadata(file).map_err(|error| error.to_string())?;
+    if !about.is_file() {
+        return Err("it is no file; give a record's file".to_owned());
+    }
+    let most = limits::RECORD_BYTES_MAX as u64;
+    if about.len() > most {
+        return Err(format!("it is {} bytes long, and a record has at most {most}", about.len()));
+    }
+    let mut text = String::new();
+    let mut reader = std::fs::File::open(file).map_err(|error| error.to_string())?.take(most);
+    reader.read_to_string(&mut text).map_err(|error| error.to_string())?;
+    Ok(text)
+}
+
 /// A file; else what the data folder knows by that name, whether or not a rig serves it; else what the rig says.
 fn read(name: &str, folder: &Path, client: impl FnOnce() -> anyhow::Result<Client>) -> anyhow::Result<String> {
     let no_such = |why: &str| Fault::Refused { sentence: format!("record {name} is not there: {why}") };
     if Path::new(name).exists() {
-        return std::fs::read_to_string(name).map_err(|error| no_such(&error.to_string()).into());
+        return read_file(Path::new(name)).map_err(|why| no_such(&why).into());
     }
     let is_hash = name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
     let job = name.parse::<JobId>().ok();

@@ -42,6 +42,8 @@ struct Purpose<'a> {
     limit: Span,
     /// The contract's name of the limit.
     limit_name: &'a str,
+    /// A measured run only reads its workspace: what it left there would be the next run's.
+    is_timed: bool,
     reports_times: bool,
     own_use: &'a OwnUse<'a>,
 }
@@ -103,7 +105,14 @@ impl Inner {
         if let Some(build) = &kit.build {
             let own_use = &self.own_use();
             let limit = kit.contract.build_max;
-            let purpose = Purpose { what: "its build", limit, limit_name: "build_max", reports_times: false, own_use };
+            let purpose = Purpose {
+                what: "its build",
+                limit,
+                limit_name: "build_max",
+                is_timed: false,
+                reports_times: false,
+                own_use,
+            };
             if let Err(trouble) = self.run(hold, &workspace, build, &purpose).await {
                 return trouble.report(side);
             }
@@ -129,7 +138,14 @@ impl Inner {
         let Some(check) = &kit.check else { return StepReport::Checked { side } };
         let own_use = &self.own_use();
         let limit = kit.contract.check_max;
-        let purpose = Purpose { what: "its check", limit, limit_name: "check_max", reports_times: false, own_use };
+        let purpose = Purpose {
+            what: "its check",
+            limit,
+            limit_name: "check_max",
+            is_timed: false,
+            reports_times: false,
+            own_use,
+        };
         match self.run(hold, &workspace, check, &purpose).await {
             Ok(_) => StepReport::Checked { side },
             Err(trouble) => trouble.report(side),
@@ -176,7 +192,14 @@ impl Inner {
     async fn measure(&self, hold: &Hold, workspace: &Path, kit: &Kit, own_use: &OwnUse<'_>) -> Result<u64, Trouble> {
         let limit = kit.contract.measure_max;
         let reports_times = kit.timer == Timer::Reported;
-        let purpose = Purpose { what: "its measured run", limit, limit_name: "measure_max", reports_times, own_use };
+        let purpose = Purpose {
+            what: "its measured run",
+            limit,
+            limit_name: "measure_max",
+            is_timed: true,
+            reports_times,
+            own_use,
+        };
         let ended = self.run(hold, workspace, &kit.measure, &purpose).await?;
         match kit.timer {
             Timer::Reported => reported_ns(&ended.reported).map_err(Trouble::Sides),
@@ -199,7 +222,7 @@ impl Inner {
             return Err(stopped());
         }
         let output = DevRunId(uuid::Uuid::now_v7());
-        let spec = self.judge_spec(workspace, argv, output, purpose.reports_times);
+        let spec = self.judge_spec(workspace, argv, output, purpose);
         let run = self.launcher.launch(spec).await.map_err(|fault| Trouble::Infrastructure(fault.to_string()))?;
         let run = Rc::new(run);
         // From here on a stop finds it.
@@ -250,7 +273,7 @@ impl Inner {
         }
     }
 
-    fn judge_spec(&self, workspace: &Path, argv: &Argv, output: DevRunId, reports_times: bool) -> LaunchSpec {
+    fn judge_spec(&self, workspace: &Path, argv: &Argv, output: DevRunId, purpose: &Purpose<'_>) -> LaunchSpec {
         let identity = self.settings.accounts.judge();
         let toolchains = self.judge_toolchains(identity);
         let mut hidden = toolchains.hidden.clone();
@@ -263,12 +286,13 @@ impl Inner {
             env: plain_env(toolchains),
             workspace: workspace.to_owned(),
             workspace_at: WORKSPACE_AT.into(),
+            workspace_read_only: purpose.is_timed,
             read_only: toolchains.read_only.clone(),
             hidden,
             nodes: Vec::new(),
             identity,
             capture: Some(self.judge_outputs.file(output)),
-            reports_times,
+            reports_times: purpose.reports_times,
             keeps_leftovers: false,
         }
     }

@@ -155,6 +155,7 @@ async fn trial(shared: &Arc<Shared>, layers: &Layers, is_root: bool) -> Result<(
         env: Vec::new(),
         workspace,
         workspace_at: Path::new(MOUNTS_AT).join("trial"),
+        workspace_read_only: false,
         read_only: Vec::new(),
         hidden: Vec::new(),
         nodes: Vec::new(),

@@ -96,7 +96,7 @@ pub(super) fn make(order: &Order, uid: u32, gid: u32) -> Result<(), LaunchFault>
 /// What is hidden is hidden also inside a given tree; what is given is given also inside a hidden one, or at its place.
 fn changes(order: &Order) -> Result<Vec<(PathBuf, Change)>, LaunchFault> {
     let spec = &order.spec;
-    let workspace = (&spec.workspace, &spec.workspace_at, false);
+    let workspace = (&spec.workspace, &spec.workspace_at, spec.workspace_read_only);
     let granted = spec.read_only.iter().map(|(from, to)| (from, to, true));
     // One place has one name: links are resolved as the machine has them.
     let resolved = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
