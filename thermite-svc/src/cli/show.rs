@@ -95,13 +95,13 @@ pub(crate) fn job(row: &JobRow) -> String {
 /// What a job does.
 pub(crate) fn job_status(row: &JobRow) -> String {
     // Counted by failures: a confirmation is an attempt of its own, and no second try at anything.
-    let attempt = match row.failures.len() {
-        0 => String::new(),
-        failed => format!(" (attempt {})", failed + 1),
+    let (attempt, last) = match row.failures.last() {
+        None => (String::new(), String::new()),
+        Some(why) => (format!(" (attempt {})", row.failures.len() + 1), format!("; infrastructure failed it: {why}")),
     };
     match &row.status {
         JobStatus::Recording => "is being recorded".to_owned(),
-        JobStatus::Waiting { sentence, .. } => format!("{}{attempt} {sentence}", row.stage),
+        JobStatus::Waiting { sentence, .. } => format!("{}{attempt} {sentence}{last}", row.stage),
         JobStatus::Measuring { sentence: Some(sentence), stage: Some(stage), .. } => {
             format!("{}{attempt}: {}; {sentence}", row.stage, stage_progress(stage))
         }
