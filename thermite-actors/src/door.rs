@@ -31,7 +31,7 @@ use crate::lane::{AskLane, AwaitEnd, LaneActor, LookAtLane, ToLane};
 use crate::member::MemberDoors;
 use crate::outbox::{Append, Outbox};
 use crate::pool::{PoolActor, ToPool};
-use crate::ports::{Batch, Clock, DeviceFacts, Ids, RunRequest, Workspaces};
+use crate::ports::{Clock, DeviceFacts, Ids, RunRequest, Workspaces};
 use crate::rig::{AskDevRun, No, Queued, RigSetup, SubmitJob, Submitted};
 use crate::view::{DevRunRow, JobRow, RigEvent, RigView};
 
@@ -212,8 +212,7 @@ fn start_entries(history: &RigHistory) -> Vec<LogEntry> {
 }
 
 async fn append(outbox: &Addr<Outbox>, entries: Vec<LogEntry>) -> Result<(), InfrastructureFailure> {
-    let batch = Batch { entries, ..Batch::default() };
-    match outbox.send(Append { batch, patient: false }).await {
+    match outbox.send(Append { batch: entries.into(), patient: false }).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(fault)) => Err(InfrastructureFailure::Records { why: fault.0 }),
         Err(_) => Err(InfrastructureFailure::RigEnding),
@@ -231,10 +230,6 @@ fn known<'a, T: Clone + 'static>(
         .collect()
 }
 
-fn ending() -> No {
-    No::Infrastructure(InfrastructureFailure::RigEnding)
-}
-
 impl Door {
     fn arrive(&mut self) -> Arrival {
         self.last_arrival += 1;
@@ -242,7 +237,7 @@ impl Door {
     }
 
     fn open_for_work(&self) -> Result<(), No> {
-        if self.closing { Err(ending()) } else { Ok(()) }
+        if self.closing { Err(No::ending()) } else { Ok(()) }
     }
 }
 
@@ -295,7 +290,7 @@ async fn start_run(actors: Actors, target: Target, request: RunRequest, key: Opt
         return Err(No::Refusal(Refusal::WrongTarget { kit: spec.kit.name, wants: spec.kit.target, has: target }));
     }
     let run = RunId(actors.ids.uuid());
-    actors.judge.send(StartRun { run, spec, key }).await.map_err(|_| ending())?
+    actors.judge.send(StartRun { run, spec, key }).await.map_err(|_| No::ending())?
 }
 
 impl Handler<AskRunState> for Door {
@@ -305,7 +300,7 @@ impl Handler<AskRunState> for Door {
         let actors = self.actors.clone();
         let AskRunState { run, state } = msg;
         Box::pin(async move {
-            let answer = actors.judge.send(ChangeRun { run, state }).await.map_err(|_| ending())?;
+            let answer = actors.judge.send(ChangeRun { run, state }).await.map_err(|_| No::ending())?;
             if answer == Ok(RunState::Ended) {
                 look::stop_stages(&actors, run).await;
                 // Waiting ones have left the line; one that runs is stopped, and proved gone.
@@ -347,7 +342,7 @@ impl Handler<AskForDevRun> for Door {
 
 async fn ask_lane(actors: Actors, arrival: Arrival, ask: AskDevRun) -> Result<Queued, No> {
     let facts = TakesWork { run: ask.run, paused_too: false };
-    let RunFacts { spec: run, .. } = actors.judge.send(facts).await.map_err(|_| ending())??;
+    let RunFacts { spec: run, .. } = actors.judge.send(facts).await.map_err(|_| No::ending())??;
     let lane = u8::try_from(ask.lane).ok().and_then(|number| LaneId::new(number).ok());
     let place = lane.and_then(|lane| Some((lane, run.lanes.get(usize::from(lane.number()) - 1)?)));
     let Some((lane, worktree)) = place else {
@@ -368,8 +363,8 @@ async fn ask_lane(actors: Actors, arrival: Arrival, ask: AskDevRun) -> Result<Qu
         contract: run.kit.contract.clone(),
     };
     actors.workspaces.check_command(&spec)?;
-    let actor = actors.lanes.get(&lane).ok_or_else(ending)?;
-    actor.send(AskLane { spec, arrival, caller: ask.caller, key: ask.key }).await.map_err(|_| ending())?
+    let actor = actors.lanes.get(&lane).ok_or_else(No::ending)?;
+    actor.send(AskLane { spec, arrival, caller: ask.caller, key: ask.key }).await.map_err(|_| No::ending())?
 }
 
 impl Handler<CallerPresent> for Door {
@@ -397,12 +392,12 @@ impl Handler<AskEnd> for Door {
         Box::pin(async move {
             let stop = cancel.then_some(StopCause::Cancelled);
             for lane in actors.lanes.values() {
-                let end = lane.send(AwaitEnd { dev_run, stop: stop.clone() }).await.map_err(|_| ending())?;
+                let end = lane.send(AwaitEnd { dev_run, stop: stop.clone() }).await.map_err(|_| No::ending())?;
                 if let Some(end) = end {
                     return Ok(end);
                 }
             }
-            look::ended(&actors, dev_run).await?.ok_or_else(ending)
+            look::ended(&actors, dev_run).await?.ok_or_else(No::ending)
         })
     }
 }
@@ -422,12 +417,12 @@ impl Handler<AskJob> for Door {
 
 async fn submit(actors: Actors, arrival: Arrival, ask: SubmitJob) -> Result<Submitted, No> {
     let facts = TakesWork { run: ask.run, paused_too: true };
-    let RunFacts { spec, champion } = actors.judge.send(facts).await.map_err(|_| ending())??;
+    let RunFacts { spec, champion } = actors.judge.send(facts).await.map_err(|_| No::ending())??;
     let champion = ask.champion.unwrap_or(champion);
     let pinned = actors.workspaces.pin(spec, champion, ask.change).await?;
     let job = JobId(actors.ids.uuid());
     let spec = JobSpec { job, run: ask.run, arrival, pinned };
-    actors.judge.send(SubmitPinned { spec, key: ask.key }).await.map_err(|_| ending())?
+    actors.judge.send(SubmitPinned { spec, key: ask.key }).await.map_err(|_| No::ending())?
 }
 
 impl Handler<Look> for Door {

@@ -350,8 +350,7 @@ impl JudgeQueueActor {
             (Some(key), Some(spec)) => LogEntry::RunStarted { run, spec: Box::new(spec.clone()), key },
             _ => LogEntry::RunChanged { run, state },
         };
-        let batch = Batch { entries: vec![entry], ..Batch::default() };
-        let append = self.outbox.send(Append { batch, patient: false }).into_actor(self);
+        let append = self.outbox.send(Append { batch: vec![entry].into(), patient: false }).into_actor(self);
         ctx.spawn(append.map(move |answer, judge, ctx| {
             let ticket = Ticket::Run(run);
             judge.take(
@@ -418,7 +417,7 @@ impl Handler<StartRun> for JudgeQueueActor {
         let (asker, answer) = oneshot::channel();
         self.run_askers.entry(run).or_default().push_back(asker);
         self.carry_out(effects, ctx);
-        Box::pin(async move { answer.await.unwrap_or(Err(ending())).map(|_| run) })
+        Box::pin(async move { answer.await.unwrap_or(Err(No::ending())).map(|_| run) })
     }
 }
 
@@ -433,7 +432,7 @@ impl Handler<ChangeRun> for JudgeQueueActor {
         let (asker, answer) = oneshot::channel();
         self.run_askers.entry(msg.run).or_default().push_back(asker);
         self.carry_out(effects, ctx);
-        Box::pin(async move { answer.await.unwrap_or(Err(ending())) })
+        Box::pin(async move { answer.await.unwrap_or(Err(No::ending())) })
     }
 }
 
@@ -471,7 +470,7 @@ impl Handler<SubmitPinned> for JudgeQueueActor {
         let (submitter, answer) = oneshot::channel();
         self.submitters.entry(job).or_default().push((same, submitter));
         self.carry_out(effects, ctx);
-        Box::pin(async move { answer.await.unwrap_or(Err(ending())) })
+        Box::pin(async move { answer.await.unwrap_or(Err(No::ending())) })
     }
 }
 
@@ -509,8 +508,4 @@ impl Handler<LookAtJudge> for JudgeQueueActor {
                 .collect(),
         }
     }
-}
-
-fn ending() -> No {
-    No::Infrastructure(InfrastructureFailure::RigEnding)
 }

@@ -20,7 +20,7 @@ use crate::alarm::Alarm;
 use crate::member::{MemberDoors, StartDevRun, ToMember};
 use crate::outbox::{Append, Outbox};
 use crate::pool::{JoinLine, PoolActor, ToPool};
-use crate::ports::{Batch, Clock};
+use crate::ports::Clock;
 use crate::rig::{No, Queued};
 
 /// Says something to a lane.
@@ -143,7 +143,7 @@ impl LaneActor {
         let Some(UnderWay { spec, arrival, key, .. }) = &self.under_way else { return };
         let spec = Box::new(spec.as_ref().clone());
         let entry = LogEntry::DevRunAsked { spec, arrival: *arrival, key: key.clone() };
-        let append = self.outbox.send(Append { batch: one(entry), patient: false }).into_actor(self);
+        let append = self.outbox.send(Append { batch: vec![entry].into(), patient: false }).into_actor(self);
         ctx.spawn(append.map(|answer, lane, ctx| {
             lane.take(
                 match answer {
@@ -157,7 +157,7 @@ impl LaneActor {
 
     /// Makes a fact durable that has happened already; it is tried until the records take it.
     fn record(&mut self, entry: LogEntry, then: LaneInput, ctx: &mut Context<Self>) {
-        let append = self.outbox.send(Append { batch: one(entry), patient: true }).into_actor(self);
+        let append = self.outbox.send(Append { batch: vec![entry].into(), patient: true }).into_actor(self);
         ctx.spawn(append.map(move |answer, lane, ctx| {
             if let Ok(Ok(())) = answer {
                 lane.take(then, ctx);
@@ -210,10 +210,6 @@ impl LaneActor {
     }
 }
 
-fn one(entry: LogEntry) -> Batch {
-    Batch { entries: vec![entry], ..Batch::default() }
-}
-
 impl Actor for LaneActor {
     type Context = Context<Self>;
 }
@@ -250,7 +246,7 @@ impl Handler<AskLane> for LaneActor {
             enders: Vec::new(),
         });
         self.carry_out(effects, ctx);
-        Box::pin(async move { answer.await.unwrap_or(Err(No::Infrastructure(InfrastructureFailure::RigEnding))) })
+        Box::pin(async move { answer.await.unwrap_or(Err(No::ending())) })
     }
 }
 

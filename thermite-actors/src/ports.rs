@@ -181,6 +181,12 @@ pub struct Batch {
     pub audits: Vec<AttemptAudit>,
 }
 
+impl From<Vec<LogEntry>> for Batch {
+    fn from(entries: Vec<LogEntry>) -> Batch {
+        Batch { entries, ..Batch::default() }
+    }
+}
+
 /// The append log that is the rig's truth (rule D7).
 pub trait Records {
     /// Appends a batch; answers once it is durable. Batches become durable in the order of the calls.

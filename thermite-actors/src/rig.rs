@@ -45,6 +45,13 @@ pub enum No {
     Infrastructure(#[from] InfrastructureFailure),
 }
 
+impl No {
+    /// The rig is ending, or has ended: nobody is left who could answer.
+    pub(crate) fn ending() -> No {
+        No::Infrastructure(InfrastructureFailure::RigEnding)
+    }
+}
+
 /// A development run as it is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AskDevRun {
@@ -218,6 +225,6 @@ impl Rig {
         Door: Handler<M>,
         <Door as Actor>::Context: actix::dev::ToEnvelope<Door, M>,
     {
-        self.door.send(message).await.map_err(|_| No::Infrastructure(InfrastructureFailure::RigEnding))
+        self.door.send(message).await.map_err(|_| No::ending())
     }
 }

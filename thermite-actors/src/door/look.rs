@@ -52,7 +52,7 @@ async fn recall<T: Send + 'static>(
     actors: &Actors,
     read: impl FnOnce(&RigHistory) -> T + Send + 'static,
 ) -> Result<T, No> {
-    actors.outbox.send(Recall(Box::new(read))).await.map_err(|_| ending())
+    actors.outbox.send(Recall(Box::new(read))).await.map_err(|_| No::ending())
 }
 
 pub(super) async fn whole(actors: &Actors) -> RigView {
@@ -147,16 +147,19 @@ pub(super) async fn dev_run(actors: &Actors, id: DevRunId) -> Result<DevRunRow, 
     {
         return Ok(dev_run_row(&snapshot, &lane.spec, &lane.state));
     }
-    let known: Option<DevRunHistory> = recall(actors, move |history| history.dev_runs.get(&id).cloned()).await?;
-    let known = known.ok_or(No::Refusal(Refusal::UnknownDevRun { dev_run: id }))?;
+    let known = recorded_dev_run(actors, id).await?;
     let end = known.end.unwrap_or(DevRunEnd::RigEnded);
     Ok(row_of(&known.spec, DevRunStatus::Ended { end }))
 }
 
 /// How a development run that is not under way ended.
 pub(super) async fn ended(actors: &Actors, id: DevRunId) -> Result<Option<DevRunEnd>, No> {
-    let known: Option<DevRunHistory> = recall(actors, move |history| history.dev_runs.get(&id).cloned()).await?;
-    known.map(|known| known.end).ok_or(No::Refusal(Refusal::UnknownDevRun { dev_run: id }))
+    Ok(recorded_dev_run(actors, id).await?.end)
+}
+
+async fn recorded_dev_run(actors: &Actors, id: DevRunId) -> Result<DevRunHistory, No> {
+    let known = recall(actors, move |history| history.dev_runs.get(&id).cloned()).await?;
+    known.ok_or(No::Refusal(Refusal::UnknownDevRun { dev_run: id }))
 }
 
 pub(super) async fn job(actors: &Actors, id: JobId) -> Result<JobRow, No> {
@@ -165,7 +168,7 @@ pub(super) async fn job(actors: &Actors, id: JobId) -> Result<JobRow, No> {
     if known.end.is_some() {
         return Ok(job_row(&known, ended_status(&known)));
     }
-    let snapshot = snapshot(actors, WhichJobs::These(vec![id])).await.ok_or_else(ending)?;
+    let snapshot = snapshot(actors, WhichJobs::These(vec![id])).await.ok_or_else(No::ending)?;
     Ok(match snapshot.judge.live.iter().find(|live| live.job == id) {
         Some(live) => live_job_row(&snapshot, live, &known),
         None => job_row(&known, JobStatus::Concluding),
@@ -175,15 +178,11 @@ pub(super) async fn job(actors: &Actors, id: JobId) -> Result<JobRow, No> {
 pub(super) async fn jobs(actors: &Actors, run: RunId, after: Option<JobId>, most: usize) -> Vec<JobRow> {
     let read = move |history: &RigHistory| {
         let from = after.map(|id| history.jobs.get(&id).map_or(Arrival(0), |job| job.spec.arrival));
-        let mut jobs: Vec<JobHistory> = history
-            .jobs
-            .values()
-            .filter(|job| job.spec.run == run && from.is_none_or(|from| job.spec.arrival > from))
-            .cloned()
-            .collect();
+        let is_asked = |job: &&JobHistory| job.spec.run == run && from.is_none_or(|from| job.spec.arrival > from);
+        let mut jobs: Vec<&JobHistory> = history.jobs.values().filter(is_asked).collect();
         jobs.sort_by_key(|job| job.spec.arrival);
-        jobs.truncate(most);
-        jobs
+        // Only what is listed is copied: a run may have a hundred thousand.
+        jobs.into_iter().take(most).cloned().collect::<Vec<JobHistory>>()
     };
     let Ok(known) = recall(actors, read).await else { return Vec::new() };
     let open = known.iter().filter(|job| job.end.is_none()).map(|job| job.spec.job).collect();
