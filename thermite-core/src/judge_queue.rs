@@ -59,6 +59,7 @@ struct Job {
     champion: String,
     candidate: String,
     same: String,
+    key: Option<String>,
     stage_worst: Span,
     stage: StageKind,
     screened_on: Option<MemberId>,
@@ -99,6 +100,8 @@ pub struct JudgeQueue {
     /// Runs whose development runs may not wait: paused ones, and those that ended since the start.
     stopped: BTreeMap<RunId, GaveUp>,
     keys: BTreeMap<String, JobId>,
+    /// The keys of jobs that are over, the oldest end first: they leave, and the records know them.
+    old_keys: VecDeque<String>,
     same: BTreeMap<String, JobId>,
     /// The longest that a stage of any job so far can take: bounds what is ahead without looking at it.
     longest_stage: Span,
@@ -121,6 +124,7 @@ impl JudgeQueue {
             run_answers: Vec::new(),
             stopped: BTreeMap::new(),
             keys: BTreeMap::new(),
+            old_keys: VecDeque::new(),
             same: BTreeMap::new(),
             longest_stage: Span::ZERO,
         }
@@ -393,7 +397,9 @@ impl JudgeQueue {
             Ticket::Submit(id) => {
                 if let Some(job) = self.jobs.remove(&id) {
                     self.same.remove(&job.same);
-                    self.keys.retain(|_, known| *known != id);
+                    if let Some(key) = &job.key {
+                        self.keys.remove(key);
+                    }
                     out.push(JudgeEffect::AnswerNotRecorded { job: id });
                 }
             }
@@ -619,6 +625,10 @@ impl JudgeQueue {
 
     fn forget(&mut self, id: JobId, outcome: &JobOutcome) {
         let Some(job) = self.jobs.remove(&id) else { return };
+        self.old_keys.extend(job.key);
+        while self.old_keys.len() > limits::KEYS_REMEMBERED {
+            self.old_keys.pop_front().and_then(|key| self.keys.remove(&key));
+        }
         match outcome {
             // Without a verdict it may be submitted again (rule D5).
             JobOutcome::NoVerdict { .. } => {
@@ -707,6 +717,7 @@ impl Job {
             champion: submit.champion,
             candidate: submit.candidate,
             same: submit.same,
+            key: submit.key,
             stage_worst: submit.stage_worst,
             stage: StageKind::Screening,
             screened_on: None,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use thermite_core::dev_run::DevRunSpec;
 use thermite_core::device::{DeviceInput, DeviceView};
-use thermite_core::fold::{DevRunHistory, JobHistory, RigHistory};
+use thermite_core::fold::{DevRunHistory, JobHistory, RigHistory, RunHistory};
 use thermite_core::ids::{HoldId, Holder};
 use thermite_core::judge_queue::{LiveJob, Standing};
 use thermite_core::lane::LaneState;
@@ -48,7 +48,7 @@ async fn snapshot(actors: &Actors, which: WhichJobs) -> Option<Snapshot> {
     Some(Snapshot { now: actors.clock.now(), members, lanes, pool, judge })
 }
 
-async fn recall<T: Send + 'static>(
+pub(super) async fn recall<T: Send + 'static>(
     actors: &Actors,
     read: impl FnOnce(&RigHistory) -> T + Send + 'static,
 ) -> Result<T, No> {
@@ -97,17 +97,7 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
             noise: noise.iter().filter(|noise| noise.key.device == look.facts.uuid).cloned().collect(),
         })
         .collect();
-    view.runs = runs
-        .into_iter()
-        .map(|(run, known)| RunRow {
-            run,
-            state: known.state,
-            repo: known.spec.repo,
-            kit: known.spec.kit.name,
-            champion: known.champion,
-            lanes: u8::try_from(known.spec.lanes.len()).unwrap_or(u8::MAX),
-        })
-        .collect();
+    view.runs = runs.into_iter().map(|(run, known)| run_row(run, known)).collect();
     view.dev_runs = rows_in_line(&snapshot);
     view.jobs = snapshot
         .judge
@@ -116,6 +106,26 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
         .filter_map(|live| Some(live_job_row(&snapshot, live, jobs.get(&live.job)?)))
         .collect();
     view
+}
+
+fn run_row(run: RunId, known: RunHistory) -> RunRow {
+    RunRow {
+        run,
+        state: known.state,
+        repo: known.spec.repo,
+        kit: known.spec.kit.name,
+        champion: known.champion,
+        lanes: u8::try_from(known.spec.lanes.len()).unwrap_or(u8::MAX),
+    }
+}
+
+/// One run, over or not.
+pub(super) async fn run(actors: &Actors, id: RunId) -> Result<RunRow, No> {
+    let known = match recall(actors, move |history| history.runs.get(&id).cloned()).await? {
+        None => over::run(actors, id).await?,
+        known => known,
+    };
+    known.map(|known| run_row(id, known)).ok_or(No::Refusal(Refusal::UnknownRun { run: id }))
 }
 
 /// Development runs that are not over, in the order of the line.
@@ -158,12 +168,18 @@ pub(super) async fn ended(actors: &Actors, id: DevRunId) -> Result<Option<DevRun
 }
 
 async fn recorded_dev_run(actors: &Actors, id: DevRunId) -> Result<DevRunHistory, No> {
-    let known = recall(actors, move |history| history.dev_runs.get(&id).cloned()).await?;
+    let known = match recall(actors, move |history| history.dev_runs.get(&id).cloned()).await? {
+        None => over::dev_run(actors, id).await?,
+        known => known,
+    };
     known.ok_or(No::Refusal(Refusal::UnknownDevRun { dev_run: id }))
 }
 
 pub(super) async fn job(actors: &Actors, id: JobId) -> Result<JobRow, No> {
-    let known: Option<JobHistory> = recall(actors, move |history| history.jobs.get(&id).cloned()).await?;
+    let known = match recall(actors, move |history| history.jobs.get(&id).cloned()).await? {
+        None => over::job(actors, id).await?,
+        known => known,
+    };
     let known = known.ok_or(No::Refusal(Refusal::UnknownJob { job: id }))?;
     if known.end.is_some() {
         return Ok(job_row(&known, ended_status(&known)));
@@ -175,27 +191,50 @@ pub(super) async fn job(actors: &Actors, id: JobId) -> Result<JobRow, No> {
     })
 }
 
-pub(super) async fn jobs(actors: &Actors, run: RunId, after: Option<JobId>, most: usize) -> Vec<JobRow> {
+/// Jobs of a run in order of asking: those in memory, and those that only the records have.
+pub(super) async fn jobs(
+    actors: &Actors,
+    run: RunId,
+    after: Option<JobId>,
+    most: usize,
+) -> Result<Vec<JobRow>, No> {
+    let from = match after {
+        None => None,
+        Some(id) => Some(arrival_of(actors, id).await?),
+    };
+    // The records first: what ends meanwhile is in memory still.
+    let over = over::jobs(actors, run, from, most).await?;
     let read = move |history: &RigHistory| {
-        let from = after.map(|id| history.jobs.get(&id).map_or(Arrival(0), |job| job.spec.arrival));
         let is_asked = |job: &&JobHistory| job.spec.run == run && from.is_none_or(|from| job.spec.arrival > from);
         let mut jobs: Vec<&JobHistory> = history.jobs.values().filter(is_asked).collect();
         jobs.sort_by_key(|job| job.spec.arrival);
         // Only what is listed is copied: a run may have a hundred thousand.
         jobs.into_iter().take(most).cloned().collect::<Vec<JobHistory>>()
     };
-    let Ok(known) = recall(actors, read).await else { return Vec::new() };
+    let mut known: BTreeMap<Arrival, JobHistory> =
+        over.into_iter().map(|job| (job.spec.arrival, job)).collect();
+    known.extend(recall(actors, read).await?.into_iter().map(|job| (job.spec.arrival, job)));
+    let known: Vec<JobHistory> = known.into_values().take(most).collect();
     let open = known.iter().filter(|job| job.end.is_none()).map(|job| job.spec.job).collect();
-    let Some(snapshot) = snapshot(actors, WhichJobs::These(open)).await else { return Vec::new() };
+    let snapshot = snapshot(actors, WhichJobs::These(open)).await.ok_or_else(No::ending)?;
     let live: BTreeMap<JobId, &LiveJob> = snapshot.judge.live.iter().map(|live| (live.job, live)).collect();
-    known
+    Ok(known
         .iter()
         .map(|job| match (&job.end, live.get(&job.spec.job)) {
             (None, Some(live)) => live_job_row(&snapshot, live, job),
             (None, None) => job_row(job, JobStatus::Concluding),
             (Some(_), _) => job_row(job, ended_status(job)),
         })
-        .collect()
+        .collect())
+}
+
+/// A job's place in the order of all askings; before all others for one that is not there.
+async fn arrival_of(actors: &Actors, id: JobId) -> Result<Arrival, No> {
+    let known = recall(actors, move |history| history.jobs.get(&id).map(|job| job.spec.arrival)).await?;
+    match known {
+        Some(arrival) => Ok(arrival),
+        None => Ok(over::job(actors, id).await?.map_or(Arrival(0), |job| job.spec.arrival)),
+    }
 }
 
 fn row_of(spec: &DevRunSpec, status: DevRunStatus) -> DevRunRow {

@@ -5,7 +5,6 @@ use actix_web::web::{Data, Json};
 use actix_web::{HttpRequest, HttpResponse};
 use thermite_actors::view::{RigView, RunRow};
 use thermite_core::ids::RunId;
-use thermite_core::refusal::Refusal;
 use thermite_core::run::RunState;
 
 use super::bodies::{RunChanged, RunStarted, StartRun};
@@ -26,8 +25,7 @@ pub(super) async fn one(request: HttpRequest, door: Data<Door>) -> Result<Json<R
 
 /// The run's row, or that there is none.
 pub(super) async fn known(door: &Door, run: RunId) -> Result<RunRow, Problem> {
-    let runs = door.rig.view().await?.runs;
-    runs.into_iter().find(|row| row.run == run).ok_or_else(|| Refusal::UnknownRun { run }.into())
+    Ok(door.rig.run(run).await?)
 }
 
 pub(super) async fn start(
