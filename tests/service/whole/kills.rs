@@ -211,6 +211,7 @@ fn check_facts(house: &House, asked: &[(Kind, String)]) {
             }
             LogEntry::DevRunEnded { dev_run, .. } => ended_runs.push(*dev_run),
             LogEntry::RigStarted
+            | LogEntry::RigRestored { .. }
             | LogEntry::RunStarted { .. }
             | LogEntry::RunChanged { .. }
             | LogEntry::SentBack { .. }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
+use futures_util::future::BoxFuture;
 use rusqlite::{Connection, OptionalExtension};
 use thermite_actors::ports::{FromRecords, RecordsFault, WhichEnded};
 use thermite_core::ended::Ended;
@@ -117,10 +118,7 @@ impl VerdictReader {
     ///
     /// # Errors
     /// Where the file cannot be read, or the records are closed.
-    pub fn ended(
-        &self,
-        which: WhichEnded,
-    ) -> impl Future<Output = Result<FromRecords, RecordsFault>> + use<> {
+    pub fn ended(&self, which: WhichEnded) -> BoxFuture<'static, Result<FromRecords, RecordsFault>> {
         self.read(move |connection, file| {
             ended::read(connection, &which, super::writer::wall_ms()).map_err(|cause| unreadable(file, &cause))
         })
@@ -157,10 +155,10 @@ impl VerdictReader {
     fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection, &Path) -> Result<T, RecordsFault> + Send + 'static,
-    ) -> impl Future<Output = Result<T, RecordsFault>> + use<T> {
+    ) -> BoxFuture<'static, Result<T, RecordsFault>> {
         let (answer, answered) = oneshot::channel();
         let sent = self.0.send(Some(Box::new(move |connection, file| drop(answer.send(read(connection, file))))));
-        super::answer_of(sent.is_ok(), answered)
+        Box::pin(super::answer_of(sent.is_ok(), answered))
     }
 
     pub(super) fn close(&self) {
