@@ -158,8 +158,7 @@ impl Outbox {
     }
 
     fn tell_pool(&self) {
-        let recording = self.fault.is_none() && self.no_room.is_none();
-        self.pool.do_send(ToPool(PoolInput::Recording(recording)));
+        self.pool.do_send(ToPool(PoolInput::Recording(self.fault.is_none())));
     }
 
     fn failed(&mut self, batches: Vec<Pending>, fault: &RecordsFault, ctx: &mut Context<Self>) {
@@ -234,7 +233,7 @@ impl Handler<DiskRoom> for Outbox {
         let is_news = self.no_room.is_none() != msg.0.is_none();
         self.no_room = msg.0;
         if is_news {
-            self.tell_pool();
+            self.pool.do_send(ToPool(PoolInput::Room(self.no_room.is_none())));
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::job::{JobOutcome, JobSpec, StageKind};
 use crate::limits;
 use crate::log::LogEntry;
 use crate::noise::{Noise, NoiseKey};
+use crate::refusal::InfrastructureFailure;
 use crate::run::{RunSpec, RunState};
 
 /// A run as the log tells it.
@@ -210,6 +211,8 @@ impl RigHistory {
                     known.screened = Some((hold.member, record));
                 }
             }
+            // A full disk is waited for; it is no attempt that failed.
+            LogEntry::AttemptFailed { why: InfrastructureFailure::DiskFull { .. }, .. } => {}
             LogEntry::AttemptFailed { job, why, .. } => {
                 if let Some(known) = self.jobs.get_mut(&job) {
                     known.failures.push(why.to_string());

@@ -65,6 +65,8 @@ struct Job {
     screened_on: Option<MemberId>,
     attempt: u32,
     failures: u32,
+    /// Whether the disk had no room for its last attempt.
+    lacked_room: bool,
     answered: bool,
     state: JobState,
 }
@@ -449,6 +451,7 @@ impl JudgeQueue {
         self.dequeue(id);
         let job = self.jobs.get_mut(&id).expect("the picked job is one of the queue's");
         job.attempt += 1;
+        job.lacked_room = false;
         job.state = JobState::Held { hold, started: false };
         let fact = JudgeFact::StageStarted { stage: job.stage, attempt: job.attempt, hold };
         self.busy.insert(id);
@@ -477,6 +480,12 @@ impl JudgeQueue {
             StageResult::NoGain { slower } => ended(hold, JobOutcome::NoGain { slower }),
             StageResult::Undecided => ended(hold, JobOutcome::Undecided),
             StageResult::ChangeFailed { step, why } => ended(hold, JobOutcome::ChangeFailed { step, why }),
+            // A full disk is waited for: no number of tries makes room (rule D5).
+            StageResult::Infrastructure(why @ InfrastructureFailure::DiskFull { .. }) if !over => {
+                job.lacked_room = true;
+                let rests_until = Some(now + limits::DISK_FULL_RETRY_AFTER);
+                (JudgeFact::AttemptFailed { stage, hold, why }, Then::Retry { rests_until })
+            }
             StageResult::Infrastructure(why) => {
                 job.failures += 1;
                 let alone_too_noisy = self.devices == 1 && matches!(why, InfrastructureFailure::TooNoisy { .. });
@@ -723,6 +732,7 @@ impl Job {
             screened_on: None,
             attempt: 0,
             failures: 0,
+            lacked_room: false,
             answered: false,
             state,
         }

@@ -42,6 +42,10 @@ pub const LOAD_DECAY: Span = Span::seconds(60);
 pub const INFRASTRUCTURE_FAILURES_MAX: u32 = 5;
 /// How long a job rests after an infrastructure failure before its next attempt.
 pub const RETRY_AFTER: Span = Span::seconds(5);
+/// How long a job rests after an attempt that the disk had no room for: what fills a disk does not go in seconds.
+pub const DISK_FULL_RETRY_AFTER: Span = Span::seconds(30);
+/// Room below which a build or check that failed is taken for one that a full disk failed, in bytes.
+pub const WORK_ROOM_MIN_BYTES: u64 = 16 * 1024 * 1024;
 /// Blocks that make one measure of noise (JUDGING.md, noise per card).
 pub const NOISE_BLOCKS: u32 = 40;
 /// How long a measure of noise is good for.

@@ -190,6 +190,8 @@ pub enum PoolInput {
     },
     /// The records can or cannot be written.
     Recording(bool),
+    /// The disk has, or lacks, the room for new work.
+    Room(bool),
     /// The rig is ending: nothing is granted any more.
     Close,
 }
@@ -284,6 +286,7 @@ pub struct Pool {
     /// Whether the judge has told its work since the start: before, nothing is granted.
     work_known: bool,
     recording: bool,
+    room: bool,
     closed: bool,
 }
 
@@ -301,6 +304,7 @@ impl Pool {
             work: JudgeWork::default(),
             work_known: false,
             recording: true,
+            room: true,
             closed: false,
         }
     }
@@ -371,6 +375,7 @@ impl Pool {
                 }
             }
             PoolInput::Recording(recording) => self.recording = recording,
+            PoolInput::Room(room) => self.room = room,
             PoolInput::Close => self.closed = true,
         }
         self.match_all(now, &mut out);
@@ -475,7 +480,7 @@ impl Pool {
     }
 
     fn granting(&self) -> bool {
-        self.work_known && self.recording && !self.closed
+        self.work_known && self.recording && self.room && !self.closed
     }
 
     fn insert(&mut self, waiter: Waiter) -> u32 {

@@ -346,7 +346,7 @@ fn job_wait(
         Some((_, WaitEnd::Unbounded)) => None,
     };
     let end = match (&reason, free_at) {
-        (Some(WaitReason::RunPaused { .. }), _) | (_, None) => WaitEnd::Unbounded,
+        (Some(WaitReason::RunPaused { .. } | WaitReason::DiskFull), _) | (_, None) => WaitEnd::Unbounded,
         (_, Some(free_at)) => WaitEnd::Latest { at: free_at.max(rests_until.unwrap_or(now)).max(now) + ahead_worst },
     };
     let starting = || WaitReason::Starting { member: snapshot.members.keys().next().copied().unwrap_or(MemberId(0)) };

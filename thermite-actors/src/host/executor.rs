@@ -28,6 +28,7 @@ use crate::ports::{Executor, Launched, StageRef, StopProof};
 mod artefact;
 mod holds;
 mod judge;
+mod room;
 
 use holds::{HeldDevRun, Hold, Holds};
 

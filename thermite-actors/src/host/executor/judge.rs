@@ -16,9 +16,10 @@ use thermite_core::limits::FAILURE_TAIL_BYTES;
 use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::{Moment, Span};
 
-use super::{Hold, Inner, artefact, find_toolchains, plain_env};
+use super::{Hold, Inner, artefact, find_toolchains, plain_env, room};
 use crate::host::clock::BootClock;
 use crate::host::cpu::CpuDriver;
+use crate::host::git;
 use crate::host::launch::{Ended, Identity, LaunchSpec, Toolchains};
 use crate::ports::{Clock, Outputs, StageRef, StopProof, TargetDriver};
 
@@ -26,13 +27,15 @@ use crate::ports::{Clock, Outputs, StageRef, StopProof, TargetDriver};
 const WORKSPACE_AT: &str = "/run/judge";
 
 /// A command of the judge's that did not end as it should.
-enum Trouble {
+pub(super) enum Trouble {
     /// The side's own: a failure, a hang, a program that is not there.
     Sides(String),
     /// The process died and nobody of ours ended it.
     Lost(String),
     /// It could not be carried out.
     Infrastructure(String),
+    /// The disk had no room for it.
+    NoRoom(String),
 }
 
 /// What a judge's command is for: the words of its faults and its limit.
@@ -97,7 +100,7 @@ impl Inner {
             },
             () = hold.stopped() => "it was stopped".to_owned(),
         };
-        StepReport::NotCarriedOut { why }
+        if git::is_no_room(&why) { StepReport::NoRoom { why } } else { StepReport::NotCarriedOut { why } }
     }
 
     async fn build(&self, hold: &Hold, stage: &StageRef, kit: &Kit, side: Side) -> StepReport {
@@ -114,7 +117,7 @@ impl Inner {
                 own_use,
             };
             if let Err(trouble) = self.run(hold, &workspace, build, &purpose).await {
-                return trouble.report(side);
+                return room::blame(trouble, &workspace).await.report(side);
             }
         }
         let commit = match side {
@@ -148,7 +151,7 @@ impl Inner {
         };
         match self.run(hold, &workspace, check, &purpose).await {
             Ok(_) => StepReport::Checked { side },
-            Err(trouble) => trouble.report(side),
+            Err(trouble) => room::blame(trouble, &workspace).await.report(side),
         }
     }
 
@@ -223,7 +226,10 @@ impl Inner {
         }
         let output = DevRunId(uuid::Uuid::now_v7());
         let spec = self.judge_spec(workspace, argv, output, purpose);
-        let run = self.launcher.launch(spec).await.map_err(|fault| Trouble::Infrastructure(fault.to_string()))?;
+        let run = self.launcher.launch(spec).await.map_err(|fault| {
+            let why = fault.to_string();
+            if git::is_no_room(&why) { Trouble::NoRoom(why) } else { Trouble::Infrastructure(why) }
+        })?;
         let run = Rc::new(run);
         // From here on a stop finds it.
         hold.add(Rc::clone(&run));
@@ -325,6 +331,7 @@ impl Trouble {
             Trouble::Sides(why) => StepReport::Failed { side, why },
             Trouble::Lost(why) => StepReport::Lost { side, why },
             Trouble::Infrastructure(why) => StepReport::NotCarriedOut { why },
+            Trouble::NoRoom(why) => StepReport::NoRoom { why },
         }
     }
 }
