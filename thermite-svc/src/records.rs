@@ -214,6 +214,15 @@ pub(crate) fn keep_only_token(
     keep(&mut connection).map_err(|source| OpenFault::Sqlite { file, source })
 }
 
+/// The layout of a database, where it is thermite's and not newer than this program; 0 for an empty one.
+pub(crate) fn layout_of(
+    connection: &rusqlite::Connection,
+    folder: &Path,
+    file: &Path,
+) -> Result<u32, OpenFault> {
+    schema::refuse_foreign(connection, folder, file)
+}
+
 async fn answer_of<T>(sent: bool, answered: oneshot::Receiver<Result<T, RecordsFault>>) -> Result<T, RecordsFault> {
     let closed = || RecordsFault("the records are closed".to_owned());
     if !sent {
