@@ -181,7 +181,7 @@ pub const ENDED_RUNS_KEPT: usize = 64;
 pub const KEYS_REMEMBERED: usize = 4_096;
 /// Entries of the log after which a checkpoint is written, or as many as are open where those are more: a start reads
 /// the checkpoint and what came after it.
-pub const CHECKPOINT_EVERY: u64 = 4_096;
+pub const CHECKPOINT_EVERY: u64 = 2_048;
 /// Records up to this size are looked through page by page at each start, in bytes: it takes well under a second.
 pub const RECORDS_CHECKED_BYTES: u64 = 64 * 1024 * 1024;
 /// How long an idempotency key stands for its request, at least (rule A13).

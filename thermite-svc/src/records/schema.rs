@@ -272,9 +272,7 @@ pub(super) fn open_for_writing(folder: &Path, file: &Path) -> Result<Connection,
         .execute_batch("PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 67108864; PRAGMA cell_size_check = ON;")
         .map_err(sqlite)?;
     check_pages(&connection, file)?;
-    if found > 0 {
-        lost_nothing(&connection, file, &mark, acknowledged)?;
-    }
+    lost_nothing(&connection, file, &mark, found, acknowledged)?;
     if found > 0 && found < SCHEMA {
         copy_aside(&connection, folder, file, found)?;
     }
@@ -307,11 +305,17 @@ fn check_pages(connection: &Connection, file: &Path) -> Result<(), OpenFault> {
 }
 
 /// A log that ends before what was acknowledged is refused: going on would give numbers out twice.
-fn lost_nothing(connection: &Connection, file: &Path, mark: &Mark, acknowledged: u64) -> Result<(), OpenFault> {
-    let found: Option<i64> = connection
-        .query_row("SELECT max(seq) FROM log", (), |row| row.get(0))
-        .map_err(|source| fault(file, source))?;
-    let found = found.unwrap_or(0).cast_unsigned();
+fn lost_nothing(
+    connection: &Connection,
+    file: &Path,
+    mark: &Mark,
+    layout: u32,
+    acknowledged: u64,
+) -> Result<(), OpenFault> {
+    let last = || connection.query_row("SELECT max(seq) FROM log", (), |row| row.get::<_, Option<i64>>(0));
+    // A database without a layout is a new one, or one whose whole write-ahead log is gone.
+    let last = if layout == 0 { None } else { last().map_err(|source| fault(file, source))? };
+    let found = last.unwrap_or(0).cast_unsigned();
     if found >= acknowledged {
         return Ok(());
     }
