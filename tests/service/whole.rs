@@ -5,10 +5,13 @@
 
 mod ends;
 mod escapes;
+mod flat;
 mod hostile;
 mod house;
 mod kills;
 mod load;
+mod room;
+mod taken_along;
 
 /// Whether the long repetitions were asked for (`tests/long.sh`).
 fn is_long() -> bool {
