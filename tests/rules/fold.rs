@@ -297,10 +297,8 @@ fn every_end_is_told_once_whatever_the_batches() {
         (state >> 33) % below
     };
     let log = any_log(3_000, &mut luck);
-    let ends = log
-        .iter()
-        .filter(|entry| matches!(entry, LogEntry::JobEnded { .. } | LogEntry::DevRunEnded { .. }))
-        .count();
+    let ends =
+        log.iter().filter(|entry| matches!(entry, LogEntry::JobEnded { .. } | LogEntry::DevRunEnded { .. })).count();
 
     let (mut history, mut told, mut at) = (RigHistory::default(), 0, 0);
     while at < log.len() {

@@ -270,7 +270,9 @@ fn every_older_layout_is_brought_up_with_a_copy_of_what_was() {
         assert!(!told.is_empty() && kept == told, "layout {version}: {kept:?}");
         let dev_runs = state.history.dev_runs.keys();
         for id in dev_runs {
-            assert!(matches!(block_on(records.ended(WhichEnded::DevRun(*id))), Ok(FromRecords::Kept(kept)) if kept.len() == 1));
+            assert!(
+                matches!(block_on(records.ended(WhichEnded::DevRun(*id))), Ok(FromRecords::Kept(kept)) if kept.len() == 1)
+            );
         }
         for hash in told.iter().filter_map(|job| job.end.clone()?.1) {
             let text = block_on(records.verdicts().verdict(&hash)).unwrap().expect("its record is there");
@@ -421,7 +423,8 @@ fn torn_and_garbled_writes_lose_nothing_acknowledged_or_are_refused_by_name() {
             }
             Err(said) => {
                 assert!(!in_tail, "round {round}: a torn write after the last sync is refused: {said}");
-                let named = said.contains("has lost its end: ") || said.contains("is damaged: ") || said.contains("damaged");
+                let named =
+                    said.contains("has lost its end: ") || said.contains("is damaged: ") || said.contains("damaged");
                 assert!(named && said.contains(FILE), "round {round}: {said}");
                 refused += 1;
             }

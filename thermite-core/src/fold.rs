@@ -270,8 +270,6 @@ impl RigHistory {
 fn ends(entry: &LogEntry) -> bool {
     matches!(
         entry,
-        LogEntry::JobEnded { .. }
-            | LogEntry::DevRunEnded { .. }
-            | LogEntry::RunChanged { state: RunState::Ended, .. }
+        LogEntry::JobEnded { .. } | LogEntry::DevRunEnded { .. } | LogEntry::RunChanged { state: RunState::Ended, .. }
     )
 }

@@ -141,14 +141,13 @@ fn take_to(folder: &Path, new: &Path, wall_ms: u64) -> Result<(u64, u64, u64), B
     let _none = fs::remove_file(new);
     let made = fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(new);
     made.map_err(failed(writing.clone()))?;
-    let path = new.to_str().ok_or_else(|| BackupFault::Failed {
-        what: writing.clone(),
-        why: "its path is not UTF-8".to_owned(),
-    })?;
+    let path = new
+        .to_str()
+        .ok_or_else(|| BackupFault::Failed { what: writing.clone(), why: "its path is not UTF-8".to_owned() })?;
     let database = folder.join(records::FILE);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let source = Connection::open_with_flags(&database, flags)
-        .map_err(failed(format!("opening {}", database.display())))?;
+    let source =
+        Connection::open_with_flags(&database, flags).map_err(failed(format!("opening {}", database.display())))?;
     // One transaction of a reader: a moment of the database, whole, whoever writes meanwhile.
     source.execute("VACUUM INTO ?1", [path]).map_err(failed(writing.clone()))?;
     drop(source);
@@ -156,7 +155,8 @@ fn take_to(folder: &Path, new: &Path, wall_ms: u64) -> Result<(u64, u64, u64), B
     let sqlite = failed(writing.clone());
     copy.execute_batch("PRAGMA synchronous = FULL").map_err(sqlite)?;
     // After the database: whatever it refers to is kept by then.
-    let scratch = tempfile::tempdir_in(new.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")));
+    let scratch =
+        tempfile::tempdir_in(new.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")));
     let scratch = scratch.map_err(failed(writing.clone()))?;
     let stores = Git::beside(folder).take_whole(scratch.path());
     let stores = stores.map_err(failed("packing the commits".to_owned()))?;
@@ -186,7 +186,8 @@ fn take_to(folder: &Path, new: &Path, wall_ms: u64) -> Result<(u64, u64, u64), B
     for store in &stores {
         commits += store.kept.len() as u64;
     }
-    let count = |table: &str| transaction.query_row(&format!("SELECT count(*) FROM {table}"), (), |row| row.get::<_, i64>(0));
+    let count =
+        |table: &str| transaction.query_row(&format!("SELECT count(*) FROM {table}"), (), |row| row.get::<_, i64>(0));
     let entries = count("log").map_err(failed(writing.clone()))?.cast_unsigned();
     let verdicts = count("verdicts").map_err(failed(writing.clone()))?.cast_unsigned();
     transaction.commit().map_err(failed(writing.clone()))?;
@@ -271,9 +272,7 @@ impl Checked {
         }
         let made = connection.query_row("SELECT made_ms FROM backup", (), |row| row.get::<_, i64>(0)).optional();
         match made {
-            Ok(Some(made_ms)) => {
-                Ok(Checked { file: file.to_owned(), connection, made_ms: made_ms.cast_unsigned() })
-            }
+            Ok(Some(made_ms)) => Ok(Checked { file: file.to_owned(), connection, made_ms: made_ms.cast_unsigned() }),
             Ok(None) => Err(damaged("it does not say when it was taken".to_owned())),
             Err(_) => Err(no_backup("it is a data folder's own database; take a backup with `thermite backup`")),
         }
@@ -285,10 +284,8 @@ impl Checked {
 
     /// Recomputes every verdict from its record (rule D9); gives how many there are.
     fn verdicts(&self) -> Result<u64, BackupFault> {
-        let mut query = self
-            .connection
-            .prepare("SELECT hash, body FROM verdicts")
-            .map_err(|error| self.damaged(error))?;
+        let mut query =
+            self.connection.prepare("SELECT hash, body FROM verdicts").map_err(|error| self.damaged(error))?;
         let mut rows = query.query(()).map_err(|error| self.damaged(error))?;
         let mut verdicts = 0;
         while let Some(row) = rows.next().map_err(|error| self.damaged(error))? {
@@ -307,10 +304,9 @@ impl Checked {
     fn build(&self, folder: &Path, wall_ms: u64) -> Result<u64, BackupFault> {
         let file = folder.join(records::FILE);
         let writing = format!("writing {}", file.display());
-        let path = file.to_str().ok_or_else(|| BackupFault::Failed {
-            what: writing.clone(),
-            why: "its path is not UTF-8".to_owned(),
-        })?;
+        let path = file
+            .to_str()
+            .ok_or_else(|| BackupFault::Failed { what: writing.clone(), why: "its path is not UTF-8".to_owned() })?;
         self.connection.execute("VACUUM INTO ?1", [path]).map_err(failed(writing.clone()))?;
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).map_err(failed(writing.clone()))?;
         let skipped = self.skip_numbers(&file, wall_ms).map_err(failed(writing))?;
@@ -368,7 +364,8 @@ impl Checked {
     }
 
     fn has_file(&self, name: &str) -> Result<bool, BackupFault> {
-        let found = self.connection.query_row("SELECT 1 FROM backup_files WHERE name = ?1", [name], |_| Ok(())).optional();
+        let found =
+            self.connection.query_row("SELECT 1 FROM backup_files WHERE name = ?1", [name], |_| Ok(())).optional();
         Ok(found.map_err(|error| self.damaged(error))?.is_some())
     }
 

@@ -215,11 +215,7 @@ pub(crate) fn keep_only_token(
 }
 
 /// The layout of a database, where it is thermite's and not newer than this program; 0 for an empty one.
-pub(crate) fn layout_of(
-    connection: &rusqlite::Connection,
-    folder: &Path,
-    file: &Path,
-) -> Result<u32, OpenFault> {
+pub(crate) fn layout_of(connection: &rusqlite::Connection, folder: &Path, file: &Path) -> Result<u32, OpenFault> {
     schema::refuse_foreign(connection, folder, file)
 }
 

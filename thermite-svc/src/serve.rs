@@ -172,8 +172,7 @@ impl Service {
             }
         };
         info!(%address, "listening");
-        let budget =
-            Budget::new(folder.path(), &within, rig.clone(), records.verdicts(), records.pruner(), stores);
+        let budget = Budget::new(folder.path(), &within, rig.clone(), records.verdicts(), records.pruner(), stores);
         let budget = actix_web::rt::spawn(budget.hold());
         Ok(Service { rig, folder, records, _devices: devices, endpoint, token_made, server: handle, closing, budget })
     }

@@ -37,7 +37,9 @@ fn mixed_work_leaves_memory_descriptors_processes_and_disk_flat() {
     house.judged(&house.submit(&house.slower("first")));
     let over = AtomicBool::new(false);
     let done = [const { AtomicU32::new(0) }; 6];
-    let count = |what: usize| drop(done[what].fetch_add(1, Ordering::Relaxed));
+    let count = |what: usize| {
+        done[what].fetch_add(1, Ordering::Relaxed);
+    };
     let samples = std::thread::scope(|scope| {
         for lane in 1..=LANES {
             scope.spawn({
@@ -66,7 +68,10 @@ fn mixed_work_leaves_memory_descriptors_processes_and_disk_flat() {
     let quarter = samples.len() / 4;
     let second = median(&samples[quarter..2 * quarter]);
     let last = median(&samples[3 * quarter..]);
-    println!("{:>9} {:>9} {:>11} {:>8} {:>10} {:>9}", "at", "RSS KiB", "descriptors", "threads", "processes", "disk KiB");
+    println!(
+        "{:>9} {:>9} {:>11} {:>8} {:>10} {:>9}",
+        "at", "RSS KiB", "descriptors", "threads", "processes", "disk KiB"
+    );
     for sample in samples.iter().step_by(samples.len() / 16).chain([&second, &last]) {
         let Sample { at, rss_kib, descriptors, threads, processes, disk_kib } = sample;
         println!("{:>8}s {rss_kib:>9} {descriptors:>11} {threads:>8} {processes:>10} {disk_kib:>9}", at.as_secs());
@@ -133,7 +138,10 @@ fn size(folder: &Path) -> u64 {
 
 fn work_in_lane(house: &House, lane: u32, over: &AtomicBool, count: &dyn Fn(usize)) {
     let mut luck = Luck::seeded(0xf1a7 + u64::from(lane));
-    let talk = format!(": {}; i=0; while [ $i -lt 700 ]; do echo a line of an output that is kept; i=$((i+1)); done", house.tag);
+    let talk = format!(
+        ": {}; i=0; while [ $i -lt 700 ]; do echo a line of an output that is kept; i=$((i+1)); done",
+        house.tag
+    );
     let path = format!("{}/lanes/{lane}/dev-runs", house.run());
     while !over.load(Ordering::SeqCst) {
         let body = json!({ "argv": ["sh", "-c", talk] });

@@ -112,7 +112,15 @@ impl House {
             .build()
             .new_agent();
         let tag = format!("whole-{}-{number}", std::process::id());
-        let house = House { who, apart: apart(&locks), folder, server: Mutex::default(), settings: Mutex::default(), agent, tag };
+        let house = House {
+            who,
+            apart: apart(&locks),
+            folder,
+            server: Mutex::default(),
+            settings: Mutex::default(),
+            agent,
+            tag,
+        };
         fs::write(house.path("probe"), "").unwrap();
         house.feed(load);
         house.lay_out(dev_run_max);

@@ -32,7 +32,8 @@ impl Disk {
         mounted.then(|| Disk { at: at.to_owned(), device: None })
     }
 
-    /// A file system over a loop device, which can hang and fail; none where there are no loop devices, which is said.
+    /// A file system over a loop device, which can hang and, where the disk of `image` is full, fail; none where there are
+    /// no loop devices, which is said.
     fn on_loop(at: &Path, image: &Path, mib: u64) -> Option<Disk> {
         fs::create_dir_all(at).unwrap();
         fs::File::create(image).unwrap().set_len(mib << 20).unwrap();
@@ -99,8 +100,9 @@ fn check_jobs(house: &House, jobs: &[String]) {
     let facts = house.facts();
     for job in jobs {
         let id = job.rsplit('/').next().unwrap();
-        let submitted =
-            facts.iter().filter(|fact| matches!(fact, LogEntry::JobSubmitted { spec, .. } if spec.job.to_string() == id));
+        let submitted = facts
+            .iter()
+            .filter(|fact| matches!(fact, LogEntry::JobSubmitted { spec, .. } if spec.job.to_string() == id));
         assert_eq!(submitted.count(), 1, "{job}");
         let ends: Vec<_> = facts
             .iter()
@@ -232,7 +234,9 @@ fn below_the_floor_no_new_work_is_taken_and_the_rig_says_so_and_goes_on_by_itsel
 #[test]
 fn a_disk_that_hangs_or_fails_is_said_and_what_was_acknowledged_is_there_after_it() {
     let house = House::build(Who::Me, Load::Quiet, "10 min");
-    let Some(disk) = Disk::on_loop(&house.data(), &house.path("image"), 128) else { return };
+    // The image has less room than it promises: with none left, writes to it come back as errors.
+    let Some(below) = Disk::in_memory(&house.path("below"), 64) else { return };
+    let Some(disk) = Disk::on_loop(&house.data(), &house.path("below/image"), 256) else { return };
     let at = house.data();
     let at = at.to_str().unwrap();
     house.set("THERMITE_DISK_FLOOR", "0");
@@ -266,10 +270,12 @@ fn a_disk_that_hangs_or_fails_is_said_and_what_was_acknowledged_is_there_after_i
 
     // Failing: writes come back as errors, and the kernel makes the file system read-only.
     let device = disk.device.clone().unwrap();
-    assert!(ran("blockdev", &["--setro", &device]));
-    let change = house.slower("lost");
-    let body = json!({ "change": change, "champion": "main" });
+    below.fill(0);
+    let mut body = json!({ "change": "main", "champion": "main" });
+    let mut number = 0;
     until("the failing disk is said", || {
+        number += 1;
+        body["change"] = json!(house.slower(&format!("lost-{number}")));
         let answer = house.send("POST", &jobs_path(&house), None, Some(&body)).unwrap();
         if answer.status == 202 {
             // Acknowledged: then it must be there.
@@ -289,7 +295,7 @@ fn a_disk_that_hangs_or_fails_is_said_and_what_was_acknowledged_is_there_after_i
     house.kill();
     until("the processes are gone", || house.tagged().is_empty());
     disk.unmount();
-    assert!(ran("blockdev", &["--setrw", &device]));
+    below.make_room();
     let _mended = ran("e2fsck", &["-p", &device]);
     assert!(ran("mount", &[&device, at]));
     house.restart();
@@ -322,10 +328,13 @@ fn a_folder_is_held_to_its_byte_budget_and_says_what_it_pruned() {
                 i=$((i+1)); done";
     let say = |lane: u32| house.ask(lane, &["sh", "-c", talk]);
 
-    let runs: Vec<String> = (0..24).map(|n| say(1 + n % LANES)).map(|run| {
-        house.ended(&run);
-        run
-    }).collect();
+    let runs: Vec<String> = (0..24)
+        .map(|n| say(1 + n % LANES))
+        .map(|run| {
+            house.ended(&run);
+            run
+        })
+        .collect();
 
     let output = |run: &String| house.send("GET", &format!("{run}/output"), None, None).unwrap();
     until("old outputs are pruned", || output(&runs[0]).status == 410);

@@ -66,7 +66,8 @@ fn a_backup_of_a_rig_at_work_is_restored_and_goes_on_with_numbers_that_were_neve
     assert_eq!(house.judged(&waits)["outcome"]["outcome"], verdict["outcome"]["outcome"]);
     house.ended(&house.ask(1, &[&busy, "hold", &probe, "1", &house.tag]));
     let restored_at = house.facts().iter().position(|fact| matches!(fact, LogEntry::RigRestored { .. })).unwrap();
-    let before = house.facts()[..restored_at].iter().filter(|fact| matches!(fact, LogEntry::StageStarted { .. })).count();
+    let before =
+        house.facts()[..restored_at].iter().filter(|fact| matches!(fact, LogEntry::StageStarted { .. })).count();
     let after: Vec<u64> = holds(&house).into_iter().skip(before).collect();
     println!("numbers given out up to {given_out} in the lost life; the restored rig begins at {}", after[0]);
     assert!(after.len() >= 2 && after.iter().all(|number| *number > given_out), "{after:?}");
@@ -82,9 +83,8 @@ fn a_backup_that_is_none_or_was_changed_is_refused() {
     let file = house.path("rig.backup");
     assert_eq!(house.say(&["backup", &house.at("rig.backup")]).code, Some(0));
     assert_eq!(house.terminate(), Some(0));
-    let restore = |file: &str| {
-        house.say(&["restore", &house.at(file), "--data", &house.at("new")]).refused_with(69).to_owned()
-    };
+    let restore =
+        |file: &str| house.say(&["restore", &house.at(file), "--data", &house.at("new")]).refused_with(69).to_owned();
 
     let missing = restore("nothing");
     let database = restore("data/rig.db");

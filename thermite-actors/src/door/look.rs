@@ -192,12 +192,7 @@ pub(super) async fn job(actors: &Actors, id: JobId) -> Result<JobRow, No> {
 }
 
 /// Jobs of a run in order of asking: those in memory, and those that only the records have.
-pub(super) async fn jobs(
-    actors: &Actors,
-    run: RunId,
-    after: Option<JobId>,
-    most: usize,
-) -> Result<Vec<JobRow>, No> {
+pub(super) async fn jobs(actors: &Actors, run: RunId, after: Option<JobId>, most: usize) -> Result<Vec<JobRow>, No> {
     let from = match after {
         None => None,
         Some(id) => Some(arrival_of(actors, id).await?),
@@ -211,8 +206,7 @@ pub(super) async fn jobs(
         // Only what is listed is copied: a run may have a hundred thousand.
         jobs.into_iter().take(most).cloned().collect::<Vec<JobHistory>>()
     };
-    let mut known: BTreeMap<Arrival, JobHistory> =
-        over.into_iter().map(|job| (job.spec.arrival, job)).collect();
+    let mut known: BTreeMap<Arrival, JobHistory> = over.into_iter().map(|job| (job.spec.arrival, job)).collect();
     known.extend(recall(actors, read).await?.into_iter().map(|job| (job.spec.arrival, job)));
     let known: Vec<JobHistory> = known.into_values().take(most).collect();
     let open = known.iter().filter(|job| job.end.is_none()).map(|job| job.spec.job).collect();

@@ -55,9 +55,8 @@ pub(super) fn load(connection: &Connection, file: &Path) -> Result<Past, Records
 
 fn newest(connection: &Connection, file: &Path) -> Result<Option<Checkpoint>, RecordsFault> {
     let fault = |cause: rusqlite::Error| RecordsFault(format!("{} cannot be read: {cause}", file.display()));
-    let mut query = connection
-        .prepare("SELECT position, sha256, body FROM checkpoints ORDER BY position DESC")
-        .map_err(fault)?;
+    let mut query =
+        connection.prepare("SELECT position, sha256, body FROM checkpoints ORDER BY position DESC").map_err(fault)?;
     let mut rows = query.query(()).map_err(fault)?;
     while let Some(row) = rows.next().map_err(fault)? {
         let position: i64 = row.get(0).map_err(fault)?;

@@ -33,7 +33,8 @@ pub(super) fn row(ended: &Ended) -> Result<EndedRow, RecordsFault> {
         Ended::DevRun { history } => (history.spec.dev_run.to_string(), "dev_run", None, None),
         Ended::Run { run, .. } => (run.to_string(), "run", None, None),
     };
-    let body = serde_json::to_string(ended).map_err(|cause| RecordsFault(format!("{kind} {id} has no JSON: {cause}")))?;
+    let body =
+        serde_json::to_string(ended).map_err(|cause| RecordsFault(format!("{kind} {id} has no JSON: {cause}")))?;
     let (run, key) = (ended.run().to_string(), ended.key().map(str::to_owned));
     Ok(EndedRow { id, kind, run, arrival, key, adopted, body })
 }

@@ -39,8 +39,7 @@ impl Mark {
     /// Says that all entries up to this one were acknowledged.
     pub(super) fn write(&mut self, number: u64) {
         if self.open.is_none() {
-            let opened =
-                OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&self.file);
+            let opened = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&self.file);
             self.open = opened.ok();
         }
         let number = number.to_le_bytes();

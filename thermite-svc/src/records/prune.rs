@@ -102,11 +102,9 @@ fn dev_runs(transaction: &Transaction<'_>, most: u32, wall_ms: i64) -> rusqlite:
         |row| row.get(0),
     )?;
     let Some(last) = last else { return Ok(0) };
-    let through: String = transaction.query_row(
-        "SELECT max(id) FROM ended WHERE kind = 'dev_run' AND seq <= ?1",
-        [last],
-        |row| row.get(0),
-    )?;
+    let through: String =
+        transaction
+            .query_row("SELECT max(id) FROM ended WHERE kind = 'dev_run' AND seq <= ?1", [last], |row| row.get(0))?;
     note(transaction, "dev_runs", &through, wall_ms)?;
     transaction.execute("DELETE FROM ended WHERE kind = 'dev_run' AND seq <= ?1", [last])
 }
@@ -120,7 +118,8 @@ fn note(transaction: &Transaction<'_>, what: &str, through: &str, wall_ms: i64) 
         (what, through, wall_ms, DAY_MS),
     )?;
     if changed == 0 {
-        transaction.execute("INSERT INTO pruned (what, through, wall_ms) VALUES (?1, ?2, ?3)", (what, through, wall_ms))?;
+        transaction
+            .execute("INSERT INTO pruned (what, through, wall_ms) VALUES (?1, ?2, ?3)", (what, through, wall_ms))?;
     }
     Ok(())
 }
@@ -128,6 +127,7 @@ fn note(transaction: &Transaction<'_>, what: &str, through: &str, wall_ms: i64) 
 /// How much the database holds.
 pub(super) fn size(connection: &Connection) -> rusqlite::Result<RecordsSize> {
     let number = |pragma: &str| connection.query_row(pragma, (), |row| row.get::<_, i64>(0)).map(i64::cast_unsigned);
-    let (pages, free, bytes) = (number("PRAGMA page_count")?, number("PRAGMA freelist_count")?, number("PRAGMA page_size")?);
+    let (pages, free, bytes) =
+        (number("PRAGMA page_count")?, number("PRAGMA freelist_count")?, number("PRAGMA page_size")?);
     Ok(RecordsSize { used: (pages - free.min(pages)) * bytes, free: free * bytes })
 }

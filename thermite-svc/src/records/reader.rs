@@ -12,9 +12,9 @@ use thermite_core::ids::DevRunId;
 use thermite_core::log::{LogEntry, check_sum};
 use tokio::sync::oneshot;
 
+use super::ended;
 use super::prune::{self, RecordsSize};
 use super::schema::{self, OpenFault};
-use super::ended;
 
 /// One row of the log.
 #[derive(Clone, Debug, PartialEq)]
@@ -199,9 +199,8 @@ pub(super) fn each(
             file.display()
         )));
     }
-    let mut query = connection
-        .prepare(&format!("SELECT seq, wall_ms, body, sum FROM log {filter} ORDER BY seq"))
-        .map_err(fault)?;
+    let mut query =
+        connection.prepare(&format!("SELECT seq, wall_ms, body, sum FROM log {filter} ORDER BY seq")).map_err(fault)?;
     let mut rows = match part {
         Part::About(subject) => query.query([subject]),
         Part::Whole | Part::After(_) => query.query([before.unwrap_or(0).cast_signed()]),
@@ -239,11 +238,9 @@ pub(super) fn each(
 
 /// How many entries of the log's beginning were pruned.
 fn begins_after(connection: &Connection) -> rusqlite::Result<u64> {
-    let through: Option<i64> = connection.query_row(
-        "SELECT max(CAST(through AS INTEGER)) FROM pruned WHERE what = 'log'",
-        (),
-        |row| row.get(0),
-    )?;
+    let through: Option<i64> =
+        connection
+            .query_row("SELECT max(CAST(through AS INTEGER)) FROM pruned WHERE what = 'log'", (), |row| row.get(0))?;
     Ok(through.unwrap_or(0).cast_unsigned())
 }
 

@@ -127,7 +127,6 @@ fn keep_what_is_over(transaction: &Transaction<'_>, file: &Path) -> rusqlite::Re
     failed.map_or(Ok(()), Err)
 }
 
-
 /// The records could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenFault {
@@ -283,9 +282,7 @@ pub(super) fn open_for_writing(folder: &Path, file: &Path) -> Result<Connection,
 /// Damage is told apart from a disk that fails: the one needs a copy, the other passes.
 fn fault(file: &Path, source: rusqlite::Error) -> OpenFault {
     match source.sqlite_error_code() {
-        Some(ErrorCode::DatabaseCorrupt) => {
-            OpenFault::Damaged { file: file.to_owned(), why: source.to_string() }
-        }
+        Some(ErrorCode::DatabaseCorrupt) => OpenFault::Damaged { file: file.to_owned(), why: source.to_string() },
         Some(ErrorCode::NotADatabase) => OpenFault::Foreign { file: file.to_owned() },
         _ => OpenFault::Sqlite { file: file.to_owned(), source },
     }

@@ -18,11 +18,11 @@ use thermite_core::verdict::Verdict;
 use tokio::sync::oneshot;
 use tracing::{error, warn};
 
+use super::KeyUse;
 use super::checkpoint::{self, Written};
 use super::ended::{self, EndedRow};
 use super::mark::Mark;
 use super::prune::{self, Prune};
-use super::KeyUse;
 
 /// What the writer is asked for.
 pub(super) enum Ask {
@@ -275,8 +275,8 @@ fn insert(
     for row in &group.ended {
         row.insert(&mut over, wall_ms)?;
     }
-    let mut entry =
-        transaction.prepare_cached("INSERT INTO log (wall_ms, kind, subject, body, sum) VALUES (?1, ?2, ?3, ?4, ?5)")?;
+    let mut entry = transaction
+        .prepare_cached("INSERT INTO log (wall_ms, kind, subject, body, sum) VALUES (?1, ?2, ?3, ?4, ?5)")?;
     let mut last = None;
     for row in &group.entries {
         let sum = check_sum(row.body.as_bytes()).cast_signed();

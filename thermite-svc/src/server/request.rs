@@ -88,7 +88,9 @@ pub(super) async fn key(request: &HttpRequest, door: &Door, body: &impl Serializ
     match door.keys.take(key, hash).await? {
         // The rig knows a key with what it stands for: once its day is over, it may stand for another request, and must
         // not be answered with what the first one made.
-        KeyUse::ThisRequest => Ok(Some(hash.iter().take(4).fold(format!("{key} "), |name, byte| format!("{name}{byte:02x}")))),
+        KeyUse::ThisRequest => {
+            Ok(Some(hash.iter().take(4).fold(format!("{key} "), |name, byte| format!("{name}{byte:02x}"))))
+        }
         KeyUse::AnotherRequest => Err(Problem::key_reused(key)),
     }
 }

@@ -19,8 +19,7 @@ impl Git {
         for store in self.stores() {
             let kept = self.kept(&store)?;
             let stale: Vec<&String> = kept.iter().filter(|commit| !needed.contains(*commit)).collect();
-            let script: String =
-                stale.iter().map(|commit| format!("delete refs/thermite/keep/{commit}\n")).collect();
+            let script: String = stale.iter().map(|commit| format!("delete refs/thermite/keep/{commit}\n")).collect();
             self.command("update-ref").git_dir(&store).input(script.into_bytes()).run(["--stdin"])?;
             gone += stale.len();
             let age = format!("{}.seconds.ago", limits::STORE_KEPT_MIN.as_millis() / 1_000);

@@ -43,9 +43,8 @@ impl Git {
     pub fn take_whole(&self, scratch: &Path) -> Result<Vec<WholeStore>, GitFault> {
         let mut whole = Vec::new();
         for store in self.stores() {
-            let place = super::Scratch::below(scratch).map_err(|error| {
-                GitFault::Unexpected(format!("{} cannot be written: {error}", scratch.display()))
-            })?;
+            let place = super::Scratch::below(scratch)
+                .map_err(|error| GitFault::Unexpected(format!("{} cannot be written: {error}", scratch.display())))?;
             let object_format = if store == self.store_of("sha256") { "sha256" } else { "sha1" }.to_owned();
             let kept = self.kept(&store)?;
             let mut pack = None;
@@ -84,8 +83,7 @@ impl Git {
             format.into(),
             store.clone().into_os_string(),
         ])?;
-        let wrong =
-            |error: io::Error| GitFault::Unexpected(format!("{} cannot be written: {error}", store.display()));
+        let wrong = |error: io::Error| GitFault::Unexpected(format!("{} cannot be written: {error}", store.display()));
         if !shallow.is_empty() {
             std::fs::write(store.join("shallow"), shallow).map_err(wrong)?;
         }
