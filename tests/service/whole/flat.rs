@@ -63,7 +63,7 @@ fn mixed_work_leaves_memory_descriptors_processes_and_disk_flat() {
         "{lasts:?} of mixed work: {} development runs, {} cancelled, {} outputs read, {} jobs judged, {} pauses, {} events",
         done[0], done[1], done[2], done[3], done[4], done[5]
     );
-    assert!(done.iter().all(|count| *count > 3), "not all kinds of work were done: {done:?}");
+    assert!(done.iter().all(|count| *count >= 2), "not all kinds of work were done: {done:?}");
 
     let quarter = samples.len() / 4;
     let second = median(&samples[quarter..2 * quarter]);
@@ -177,7 +177,7 @@ fn submit_and_pause(house: &House, over: &AtomicBool, count: &dyn Fn(usize)) {
     while !over.load(Ordering::SeqCst) {
         number += 1;
         let job = house.submit(&house.slower(&format!("flat-{number}")));
-        if number % 2 == 0 {
+        if number % 3 > 0 {
             house.post(&format!("{}/pause", house.run()), &json!({}));
             std::thread::sleep(Duration::from_millis(50));
             house.post(&format!("{}/resume", house.run()), &json!({}));
