@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::block::ThrownFor;
 use crate::contract::Target;
 use crate::ids::{DevRunId, JobId, LaneId, MemberId, RunId};
 use crate::texts;
@@ -177,7 +178,7 @@ pub enum GaveUp {
 #[serde(rename_all = "snake_case", tag = "infrastructure")]
 pub enum InfrastructureFailure {
     /// Rules C2, D1: the device did not get quiet.
-    #[error("the device stayed busy for {waited}: {signals}")]
+    #[error("{}", texts::stayed_busy(*waited, signals))]
     StayedBusy {
         /// How long was waited.
         waited: Span,
@@ -185,14 +186,15 @@ pub enum InfrastructureFailure {
         signals: String,
     },
     /// Rule D3: too many blocks were thrown away.
-    #[error("throttled {thrown} of {of} blocks: {cause}")]
+    #[error("{}", texts::too_many_thrown(*thrown, *of, causes))]
     TooManyThrown {
         /// Blocks thrown away.
         thrown: u32,
         /// Blocks tried.
         of: u32,
-        /// The commonest cause.
-        cause: String,
+        /// What for, the commonest cause first.
+        #[serde(default)]
+        causes: Vec<ThrownFor>,
     },
     /// The change steers which blocks are thrown away.
     #[error("blocks thrown away fall on {side} more than chance allows ({on_side} of {thrown})")]
