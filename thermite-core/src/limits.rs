@@ -76,6 +76,9 @@ pub const THROWN_FREE: u32 = 5;
 pub const THROWN_PERCENT_MAX: u32 = 25;
 /// Throws that fall on one label with less than this chance are taken for steered by the change.
 pub const STEERED_CHANCE: f64 = 0.001;
+/// How often a timer looks at the rig's clock, which goes on through suspend as a runtime's timers do not (rule A11): so
+/// much later than its moment an end may come after the machine wakes.
+pub const CLOCK_LOOK_EVERY: Span = Span::seconds(1);
 /// How far two clocks may part within a block (rule A11): they are read one after the other, and a reader may be put
 /// aside between two reads. Slewing needs no room, since the kernel slews its clocks together; a step or a suspend
 /// this short moves no timed run.
