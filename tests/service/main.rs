@@ -3,8 +3,10 @@
 
 mod binary;
 mod cli;
+mod fed;
 mod folder;
 mod life;
+mod quota_group;
 mod records;
 mod rest;
 mod scripted;

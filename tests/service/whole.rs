@@ -9,6 +9,7 @@ mod hostile;
 mod house;
 mod kills;
 mod load;
+mod quota;
 
 /// Whether the long repetitions were asked for (`tests/long.sh`).
 fn is_long() -> bool {
