@@ -38,7 +38,9 @@ pub(crate) fn demo() -> Fallible<()> {
     let lanes = ["lane-1", "lane-2"].map(|lane| root.join(lane));
     let began = Instant::now();
 
-    let place = || Place { data: root.join("data"), repo: repo.clone(), lanes: lanes.to_vec(), load_counts: false };
+    let fed_load = Some(idle_machine(root)?);
+    let place =
+        || Place { data: root.join("data"), repo: repo.clone(), lanes: lanes.to_vec(), fed_load: fed_load.clone() };
     let id = served(place(), |at| {
         let told = post(at, "commands", &json!({"lane": 1, "argv": ["echo", "hello from lane 1"]}))?;
         println!("a command: {told}");
@@ -95,6 +97,22 @@ fn post(at: &str, path: &str, body: &Value) -> Fallible<Value> {
 
 fn get(at: &str, path: &str) -> Fallible<Value> {
     Ok(ureq::get(format!("{at}/{path}")).call()?.body_mut().read_json()?)
+}
+
+/// The files of a machine on which nothing else runs.
+fn idle_machine(root: &Path) -> Fallible<PathBuf> {
+    let idle = root.join("idle");
+    for (path, text) in [
+        ("proc/loadavg", "0.00 0.00 0.00 1/100 1\n"),
+        ("proc/stat", "cpu0 1 0 0 1 0 0 0 0 0 0\n"),
+        ("proc/self/stat", "7 (rig) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 0 0 0"),
+        ("proc/self/status", "Name:\trig\nCpus_allowed_list:\t0\n"),
+    ] {
+        let path = idle.join(path);
+        std::fs::create_dir_all(path.parent().ok_or("no folder")?)?;
+        std::fs::write(path, text)?;
+    }
+    Ok(idle)
 }
 
 /// A program that counts far, and on branch `lane-2` one that counts less far.

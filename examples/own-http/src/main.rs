@@ -36,7 +36,7 @@ fn main() -> ExitCode {
                 data: PathBuf::from(data),
                 repo: PathBuf::from(repo),
                 lanes: lanes.iter().map(PathBuf::from).collect(),
-                load_counts: true,
+                fed_load: None,
             };
             doors::serve(place, 8088)
         }

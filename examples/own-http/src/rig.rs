@@ -6,18 +6,16 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use futures_util::future::{FutureExt, LocalBoxFuture};
 use thermite_actors::host::clock::BootClock;
 use thermite_actors::host::cpu::CpuDriver;
 use thermite_actors::host::executor::{ExecutorSettings, HostExecutor};
 use thermite_actors::host::ids::OsIds;
 use thermite_actors::host::launch::{CaptureDir, Launcher, LauncherSettings};
 use thermite_actors::host::workspaces::{Accounts, HostWorkspaces};
-use thermite_actors::ports::{DeviceFacts, DeviceFault, MemberPorts, RigSettings, RunRequest, TargetDriver};
+use thermite_actors::ports::{MemberPorts, RigSettings, RunRequest};
 use thermite_actors::rig::{Rig, RigSetup};
 use thermite_core::ids::{MemberId, RunId};
 use thermite_core::limits;
-use thermite_core::readiness::{Reading, SignalState};
 use thermite_core::run::RunState;
 
 use crate::journal::Journal;
@@ -33,8 +31,9 @@ pub(crate) struct Place {
     pub(crate) repo: PathBuf,
     /// The lanes' worktrees.
     pub(crate) lanes: Vec<PathBuf>,
-    /// Whether a block waits for a quiet machine; only a demonstration does without.
-    pub(crate) load_counts: bool,
+    /// Where load is read instead of this machine's `/proc`; only a demonstration, which has to end on a busy machine
+    /// too, feeds it. What was measured under it says so in its record.
+    pub(crate) fed_load: Option<PathBuf>,
 }
 
 /// A rig with its one run.
@@ -69,14 +68,12 @@ pub(crate) async fn start(place: &Place) -> Result<Harness, Box<dyn Error>> {
     });
     let launcher = launcher.await?;
     let workspaces = HostWorkspaces::open(&data, accounts, std::env::var("PATH").unwrap_or_default())?;
-    let cpus = CpuDriver::of_this_machine();
+    let driver = place.fed_load.as_deref().map_or_else(CpuDriver::of_this_machine, CpuDriver::fed_from);
     let settings = ExecutorSettings { rig, data: data.clone(), accounts };
-    let executor = HostExecutor::open(launcher, workspaces.clone(), cpus.clone(), settings)?;
+    let executor = HostExecutor::open(launcher, workspaces.clone(), driver.clone(), settings)?;
     let outputs = executor.outputs().clone();
-    let driver: Rc<dyn TargetDriver> =
-        if place.load_counts { Rc::new(cpus) } else { Rc::new(LoadIsOnlyRecorded { cpus }) };
     let rig = Rig::start(RigSetup {
-        members: vec![MemberPorts { member: MemberId(0), driver, executor: Rc::new(executor) }],
+        members: vec![MemberPorts { member: MemberId(0), driver: Rc::new(driver), executor: Rc::new(executor) }],
         workspaces: Rc::new(workspaces),
         records: Rc::new(Journal::open(&data.join("journal.jsonl"))?),
         clock: Rc::new(BootClock),
@@ -98,31 +95,4 @@ pub(crate) async fn start(place: &Place) -> Result<Harness, Box<dyn Error>> {
         }
     };
     Ok(Harness { rig, run, outputs, _lock: lock })
-}
-
-/// A driver in front of another: the figures are taken and recorded, and none is waited for. A demonstration has to
-/// end on a busy machine too; what decides something real never uses this.
-struct LoadIsOnlyRecorded {
-    cpus: CpuDriver,
-}
-
-impl TargetDriver for LoadIsOnlyRecorded {
-    fn facts(&self) -> DeviceFacts {
-        let mut facts = self.cpus.facts();
-        facts.driver.push_str(", load only recorded");
-        facts
-    }
-
-    fn read(&self) -> LocalBoxFuture<'static, Result<Reading, DeviceFault>> {
-        let reading = self.cpus.read();
-        async move {
-            let mut reading = reading.await?;
-            for signal in &mut reading.signals {
-                signal.required = false;
-                signal.state = SignalState::Unknown;
-            }
-            Ok(reading)
-        }
-        .boxed_local()
-    }
 }
