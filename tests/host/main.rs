@@ -9,6 +9,10 @@ mod executor;
 mod git;
 mod kit;
 mod launch;
+#[expect(dead_code, reason = "the whole-rig tests use the rest")]
+#[path = "../service/quota_group.rs"]
+mod quota_group;
 mod repo;
 mod sweep;
+mod thrown;
 mod workspaces;
