@@ -248,19 +248,30 @@ impl House {
 
     /// `thermite serve` on this house, not started yet.
     pub(super) fn serve_command(&self) -> Command {
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log")).unwrap();
         let mut serve = self.command(&["serve", "--listen", "127.0.0.1:0"]);
-        serve.stdout(log.try_clone().unwrap()).stderr(log);
+        self.log_of(&mut serve);
         serve.env("THERMITE_PROC_ROOT", self.path("fed")).envs(self.apart.clone());
         serve
+    }
+
+    /// Has a rig's command write into the house's log.
+    pub(super) fn log_of(&self, serve: &mut Command) {
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log")).unwrap();
+        serve.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
     }
 
     /// Starts the rig and waits until it listens; false where this machine gives no isolation, which is said.
     #[must_use]
     pub(super) fn start(&self) -> bool {
+        self.start_as(|serve| serve)
+    }
+
+    /// The same, by the command that `set` makes of the one that serves; it must become the rig's own process.
+    #[must_use]
+    pub(super) fn start_as(&self, set: impl FnOnce(Command) -> Command) -> bool {
         let mut place = self.server.lock().unwrap();
         assert!(place.is_none(), "one rig at a time");
-        let mut server = Own(self.serve_command().spawn().unwrap());
+        let mut server = Own(set(self.serve_command()).spawn().unwrap());
         let mut skipped = false;
         until("the rig listens", || {
             if let Some(status) = server.0.try_wait().unwrap() {
