@@ -165,7 +165,8 @@ fn where_lxcfs_shows_the_load_the_kernel_is_asked_and_the_direct_sample_decides(
             }
         })
     };
-    let running = |ns: [u64; 2]| format!("version 17\ncpu0 0 0 1 1 1 1 {} 7 1\ncpu1 0 0 1 1 1 1 {} 7 1\n", ns[0], ns[1]);
+    let running =
+        |ns: [u64; 2]| format!("version 17\ncpu0 0 0 1 1 1 1 {} 7 1\ncpu1 0 0 1 1 1 1 {} 7 1\n", ns[0], ns[1]);
 
     let host = build(Some(&running([0, 0])));
     host.write("proc/schedstat", &running([400_000_000, 500_000_000]));

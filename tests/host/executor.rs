@@ -328,10 +328,21 @@ fn a_measured_process_killed_from_outside_is_lost_and_not_failed() {
         bench.prepared().await;
 
         let block = StageStep::Block { pair: Pair::ChampionAndChange, order: Order::Abba };
+        let memory_kills = || {
+            let text = std::fs::read_to_string("/proc/vmstat").unwrap();
+            text.lines().find(|line| line.starts_with("oom_kill ")).map(str::to_owned)
+        };
+        let before = memory_kills();
         let report = bench.step(block).await;
+        let after = memory_kills();
 
-        let why = "its measured run was killed, and wrote nothing".into();
-        assert_eq!(report, StepReport::Lost { side: Side::Change, why });
+        let (side, why) = (Side::Change, "its measured run was killed, and wrote nothing".into());
+        if before.is_some() && before == after {
+            assert_eq!(report, StepReport::Killed { side, why });
+        } else {
+            println!("the kernel killed for memory meanwhile, or does not count it: {before:?}, {after:?}");
+            assert!(matches!(report, StepReport::Lost { .. } | StepReport::Killed { .. }), "{report:?}");
+        }
     });
 }
 

@@ -47,7 +47,8 @@ async fn held_back(group: &QuotaGroup, which: Which, name: String) {
     std::os::unix::fs::symlink("/proc/self/mountinfo", machine.path().join("proc/self/mountinfo")).unwrap();
     std::os::unix::fs::symlink("/sys/fs", machine.path().join("sys/fs")).unwrap();
     let driver = CpuDriver::below(machine.path().to_owned(), Arc::new(clock::clocks));
-    let Some(bench) = Bench::open_with(driver.clone(), &kit(KIT), &[("src/time", "0.010")], &[("src/time", "0.005")]).await
+    let Some(bench) =
+        Bench::open_with(driver.clone(), &kit(KIT), &[("src/time", "0.010")], &[("src/time", "0.005")]).await
     else {
         return;
     };

@@ -13,10 +13,11 @@ pub(crate) fn idle(root: &Path) {
     for (name, text) in [
         ("loadavg", "0.00 0.00 0.00 1/200 77\n".to_owned()),
         ("stat", format!("cpu 0 0 0 0 0 0 0 0 0 0\n{lines}")),
+        ("sys/kernel/random/boot_id", "boot-of-the-test\n".to_owned()),
         ("self/stat", "7 (rig) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 0 0 0".to_owned()),
         ("self/status", format!("Name:\trig\nCpus_allowed_list:\t0-{}\n", cores - 1)),
     ] {
-        fs::create_dir_all(new.join("self")).unwrap();
+        fs::create_dir_all(new.join(name).parent().unwrap()).unwrap();
         fs::write(new.join(name), text).unwrap();
     }
     let _no_link = fs::remove_file(root.join("proc"));

@@ -8,6 +8,7 @@ mod ends;
 mod escapes;
 mod hostile;
 mod house;
+mod killed;
 mod kills;
 mod load;
 mod quota;

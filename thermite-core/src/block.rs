@@ -271,7 +271,7 @@ pub fn thrown_too_often(pair: Pair, blocks: &[TriedBlock]) -> Option<Infrastruct
     }
     let labelled = on_champion + on_change;
     let on_side = on_champion.max(on_change);
-    if pair == Pair::ChampionAndChange && lopsided_chance(on_side, labelled) < limits::STEERED_CHANCE {
+    if pair == Pair::ChampionAndChange && is_steered(on_side, labelled) {
         let side = if on_change >= on_champion { Side::Change } else { Side::Champion };
         return Some(InfrastructureFailure::ThrowsSteered { side: side.to_string(), on_side, thrown: labelled });
     }
@@ -317,6 +317,11 @@ pub fn thrown_for(blocks: &[TriedBlock]) -> Vec<ThrownFor> {
         throttled.into_iter().chain(others).map(|(cause, blocks)| ThrownFor { cause, blocks }).collect();
     found.sort_by_key(|thrown| std::cmp::Reverse(thrown.blocks));
     found
+}
+
+/// Whether that many of `of` throws on one label are more than chance allows.
+pub fn is_steered(on_side: u32, of: u32) -> bool {
+    lopsided_chance(on_side, of) < limits::STEERED_CHANCE
 }
 
 /// The chance that of `of` fair throws at least `on_side` fall on one side, whichever it is.

@@ -206,6 +206,15 @@ pub enum InfrastructureFailure {
         /// How many were thrown.
         thrown: u32,
     },
+    /// Nothing but kills of the change was thrown away, and no cause of them can be seen. In one attempt that may be
+    /// chance; see [`crate::block::is_steered`].
+    #[error("{}", texts::change_killed(*killed, *of))]
+    ChangeKilled {
+        /// Blocks in which the change was killed.
+        killed: u32,
+        /// Blocks tried.
+        of: u32,
+    },
     /// The device is too noisy for the contract (JUDGING.md, noise per card).
     #[error("{member} is too noisy for this contract: noise {noise_percent} %, limit {limit_percent} %")]
     TooNoisy {

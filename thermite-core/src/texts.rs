@@ -51,6 +51,14 @@ pub fn too_many_thrown(thrown: u32, of: u32, causes: &[ThrownFor]) -> String {
     }
 }
 
+/// Rules D3, D5: a change that was killed in block after block, and by nobody that can be seen.
+pub fn change_killed(killed: u32, of: u32) -> String {
+    format!(
+        "the change's measured run was ended by SIGKILL in {killed} of {of} blocks, the champion's in none; neither the \
+         rig nor the kernel for lack of memory did it"
+    )
+}
+
 /// Rule C2: the device did not get quiet; `signals` names each figure with its limit.
 pub fn stayed_busy(waited: Span, signals: &str) -> String {
     format!("the device stayed busy for {waited}: {signals}")

@@ -24,13 +24,7 @@ impl PausedClock {
     /// A clock that says `first` at its birth, and `wall_ms` milliseconds since 1970 on the wall. Must be called inside
     /// a runtime.
     pub fn new(first: Moment, wall_ms: u64) -> PausedClock {
-        PausedClock {
-            origin: Instant::now(),
-            first,
-            wall_ms,
-            slept: Cell::new(Span::ZERO),
-            stepped_ms: Cell::new(0),
-        }
+        PausedClock { origin: Instant::now(), first, wall_ms, slept: Cell::new(Span::ZERO), stepped_ms: Cell::new(0) }
     }
 
     /// The machine sleeps that long and wakes: the clock has gone on, the runtime's timers have not.

@@ -212,6 +212,7 @@ fn failed(failure: &InfrastructureFailure) -> (StatusCode, &'static str) {
         InfrastructureFailure::StayedBusy { .. } => (StatusCode::SERVICE_UNAVAILABLE, "stayed-busy"),
         InfrastructureFailure::TooManyThrown { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too-many-thrown"),
         InfrastructureFailure::ThrowsSteered { .. } => (StatusCode::SERVICE_UNAVAILABLE, "throws-steered"),
+        InfrastructureFailure::ChangeKilled { .. } => (StatusCode::SERVICE_UNAVAILABLE, "change-killed"),
         InfrastructureFailure::TooNoisy { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too-noisy"),
         InfrastructureFailure::Champion { .. } => (StatusCode::SERVICE_UNAVAILABLE, "champion"),
         InfrastructureFailure::Step { .. } => (StatusCode::SERVICE_UNAVAILABLE, "step"),

@@ -351,13 +351,6 @@ All steps ran, every verdict is of the expected kind, every record holds."
         };
         let cost =
             Cost { wall_ms: 93_000, judge_ms: 80_000, dev_runs_ms: 1_700, blocks: 9, noise_blocks: 40, thrown: 1 };
-        Report {
-            ok: as_expected,
-            machine: None,
-            lanes: vec![lane],
-            rig_restarts: 0,
-            cost,
-            records: "/r".into(),
-        }
+        Report { ok: as_expected, machine: None, lanes: vec![lane], rig_restarts: 0, cost, records: "/r".into() }
     }
 }

@@ -144,7 +144,11 @@ impl Group {
             Version::V2 => std::fs::read_to_string(self.folder.join("cpu.stat.local")).ok()?,
         };
         let (_, held_ns) = throttle_figures(self.version, &text);
-        Some(ThrottleCounter { group: format!("{} (its own quota or one above it)", self.name), periods: None, held_ns })
+        Some(ThrottleCounter {
+            group: format!("{} (its own quota or one above it)", self.name),
+            periods: None,
+            held_ns,
+        })
     }
 
     /// How many CPUs' worth of time its quota allows; none where there is no quota, or it cannot be read.

@@ -29,8 +29,10 @@ const WORKSPACE_AT: &str = "/run/judge";
 enum Trouble {
     /// The side's own: a failure, a hang, a program that is not there.
     Sides(String),
-    /// The process died and nobody of ours ended it.
+    /// The process was killed, perhaps by the kernel for lack of memory.
     Lost(String),
+    /// The process was killed, and neither the rig nor the kernel for lack of memory did it.
+    Killed(String),
     /// It could not be carried out.
     Infrastructure(String),
 }
@@ -229,6 +231,7 @@ impl Inner {
         }
         let output = DevRunId(uuid::Uuid::now_v7());
         let spec = self.judge_spec(workspace, argv, output, purpose);
+        let kills_before = memory_kills();
         let run = self.launcher.launch(spec).await.map_err(|fault| Trouble::Infrastructure(fault.to_string()))?;
         let run = Rc::new(run);
         // From here on a stop finds it.
@@ -274,8 +277,13 @@ impl Inner {
         match ended.exit {
             Exit::Code(0) => Ok(ended),
             Exit::Code(code) => Err(Trouble::Sides(format!("{what} exited with {code}{}", self.tail(output)))),
-            // Nobody of ours ended it: the kernel where memory ran out, or somebody by hand.
-            Exit::Signal(libc::SIGKILL) => Err(Trouble::Lost(format!("{what} was killed{}", self.tail(output)))),
+            // Nobody of ours ended it: its init, which the rig kills first, lived to tell.
+            Exit::Signal(libc::SIGKILL) => {
+                let said = format!("{what} was killed{}", self.tail(output));
+                // The whole machine's count, also of groups' own limits; unknown is not none.
+                let none_for_memory = kills_before.is_some() && kills_before == memory_kills();
+                Err(if none_for_memory { Trouble::Killed(said) } else { Trouble::Lost(said) })
+            }
             Exit::Signal(signal) => {
                 Err(Trouble::Sides(format!("{what} was ended by signal {signal}{}", self.tail(output))))
             }
@@ -333,6 +341,7 @@ impl Trouble {
         match self {
             Trouble::Sides(why) => StepReport::Failed { side, why },
             Trouble::Lost(why) => StepReport::Lost { side, why },
+            Trouble::Killed(why) => StepReport::Killed { side, why },
             Trouble::Infrastructure(why) => StepReport::NotCarriedOut { why },
         }
     }
@@ -349,6 +358,12 @@ async fn tell_on_the_way(run: &Run, purpose: &Purpose<'_>, told: &Cell<u64>) {
         purpose.own_use.add(used - told.replace(used));
         purpose.own_use.tell();
     }
+}
+
+/// How many processes the kernel has killed for lack of memory since the boot (`proc_vmstat(5)`, kernel 4.13).
+fn memory_kills() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/vmstat").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }
 
 /// A file that goes with the value.
