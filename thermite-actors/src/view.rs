@@ -21,6 +21,7 @@ use crate::ports::DeviceFacts;
 
 /// The whole rig at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RigView {
     /// The moment, on the rig's clock.
     pub now: Moment,
@@ -42,6 +43,7 @@ pub struct RigView {
 
 /// One device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DeviceRow {
     /// Its place in the rig's list.
     pub member: MemberId,
@@ -57,12 +59,14 @@ pub struct DeviceRow {
 
 /// One run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RunRow {
     /// The run.
     pub run: RunId,
     /// What it is.
     pub state: RunState,
     /// Its repository.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub repo: PathBuf,
     /// Its kit's name.
     pub kit: String,
@@ -74,6 +78,7 @@ pub struct RunRow {
 
 /// One development run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DevRunRow {
     /// The development run.
     pub dev_run: DevRunId,
@@ -91,6 +96,7 @@ pub struct DevRunRow {
 
 /// What a development run does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "status")]
 pub enum DevRunStatus {
     /// The asking is being made durable.
@@ -132,6 +138,7 @@ pub enum DevRunStatus {
 
 /// One job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct JobRow {
     /// The job.
     pub job: JobId,
@@ -155,6 +162,7 @@ pub struct JobRow {
 
 /// What a job does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "status")]
 pub enum JobStatus {
     /// Its acceptance is being made durable.
@@ -190,6 +198,7 @@ pub enum JobStatus {
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RigEvent {
     /// Rises by one with each event of a rig's life.
     pub id: u64,
@@ -202,6 +211,7 @@ pub struct RigEvent {
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub enum RigHappening {
     /// A fact that the records have.

@@ -14,6 +14,7 @@ use crate::run::{RunSpec, RunState};
 
 /// A run as the log tells it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RunHistory {
     /// What it is made of.
     pub spec: RunSpec,
@@ -27,6 +28,7 @@ pub struct RunHistory {
 
 /// A job as the log tells it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct JobHistory {
     /// What is measured.
     pub spec: Arc<JobSpec>,
@@ -46,6 +48,7 @@ pub struct JobHistory {
 
 /// A development run as the log tells it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DevRunHistory {
     /// What was asked.
     pub spec: DevRunSpec,
@@ -59,6 +62,7 @@ pub struct DevRunHistory {
 
 /// Everything the log tells.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RigHistory {
     /// How often the rig has started over this log.
     pub starts: u64,

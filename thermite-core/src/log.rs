@@ -12,6 +12,7 @@ use crate::run::{RunSpec, RunState};
 
 /// One fact of the rig's history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "entry")]
 pub enum LogEntry {
     /// The rig started over the same data folder.

@@ -3,6 +3,7 @@
 //! | | |
 //! |---|---|
 //! | `GET /healthz` | 200 `ok`, without a token |
+//! | `GET /openapi.json` | this table with every shape, for programs; without a token |
 //! | `GET /v1/rig` | the whole rig |
 //! | `POST /v1/runs` | [`bodies::StartRun`]; 201, `Location` |
 //! | `GET /v1/runs`, `GET /v1/runs/{run}` | runs |
@@ -26,6 +27,7 @@ mod dev_runs;
 pub mod events;
 mod followers;
 mod jobs;
+pub mod openapi;
 pub mod output;
 pub mod problem;
 mod request;
@@ -121,9 +123,9 @@ fn shutdown_seconds() -> u64 {
 fn routes(config: &mut web::ServiceConfig) {
     config
         .app_data(request::json_config())
-        .app_data(request::query_config())
         .default_service(web::to(request::no_such_path))
         .service(read_only("/healthz", web::get().to(healthz)))
+        .service(read_only("/openapi.json", web::get().to(openapi::openapi)))
         .service(read_only("/v1/rig", look().to(runs::rig)))
         .service(other("/v1/runs", "GET, HEAD, POST").route(look().to(runs::list)).route(web::post().to(runs::start)))
         .service(read_only("/v1/runs/{run}", look().to(runs::one)))
@@ -163,16 +165,23 @@ fn other(path: &'static str, allowed: &'static str) -> actix_web::Resource {
     }))
 }
 
+/// Says that the rig answers.
+#[utoipa::path(get, path = "/healthz", operation_id = "healthz", tag = "rig", security(()), responses(
+    (status = 200, description = "`ok`", content_type = "text/plain", body = String),
+))]
 async fn healthz() -> &'static str {
     "ok"
 }
 
-/// All but `/healthz` want a token, unknown paths too.
+/// What is answered without a token.
+const OPEN: [&str; 2] = ["/healthz", "/openapi.json"];
+
+/// All but [`OPEN`] want a token, unknown paths too.
 async fn token_first(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
-    if request.path() != "/healthz" {
+    if !OPEN.contains(&request.path()) {
         let door = request.app_data::<web::Data<Door>>().expect("every app has a door");
         let given = request.headers().get(header::AUTHORIZATION);
         let bearer = given.and_then(|value| value.to_str().ok()).and_then(bearer);

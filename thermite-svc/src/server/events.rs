@@ -122,6 +122,16 @@ impl Drop for Seat {
     }
 }
 
+/// What happens from here on, or after `Last-Event-ID`, as server-sent events.
+///
+/// Events `recorded`, `stage`, `dev_run` and `device` carry a `RigEvent`; `ready` opens a fresh stream; `missed` says
+/// how many events were lost to this reader (`null` where that cannot be told: the rig was started anew).
+#[utoipa::path(get, path = "/v1/events", operation_id = "events", tag = "rig",
+    params(("Last-Event-ID" = Option<String>, Header, description = "the last event that the reader has")),
+    responses(
+        (status = 200, description = "a stream that ends with the rig", content_type = "text/event-stream", body = String),
+    )
+)]
 pub(super) async fn stream(request: HttpRequest, door: Data<Door>) -> Result<HttpResponse, Problem> {
     let ring = &door.events;
     let seat = ring.seat().ok_or_else(|| Problem::too_many_readers(limits::EVENT_READERS_MAX))?;

@@ -13,14 +13,16 @@ use thermite_core::refusal::{InfrastructureFailure, Refusal};
 /// An answer that is a no, `application/problem+json`.
 ///
 /// `refusal` and `infrastructure` carry the rig's own words as types, for programs; `detail` is the sentence to show.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Problem {
     /// Which kind, as `urn:thermite:problem:` and a name.
+    #[schema(pattern = "^urn:thermite:problem:[a-z-]+$")]
     #[serde(rename = "type")]
     pub kind: String,
     /// The kind in words.
     pub title: String,
     /// The HTTP status.
+    #[schema(minimum = 400, maximum = 599)]
     pub status: u16,
     /// The sentence to show.
     pub detail: String,
