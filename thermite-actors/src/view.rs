@@ -13,8 +13,9 @@ use thermite_core::job::{JobOutcome, StageKind};
 use thermite_core::log::LogEntry;
 use thermite_core::noise::Noise;
 use thermite_core::run::RunState;
+use thermite_core::settings::LiveSettings;
 use thermite_core::stage::StageView;
-use thermite_core::time::Moment;
+use thermite_core::time::{Moment, Span};
 use thermite_core::wait::Wait;
 
 use crate::ports::DeviceFacts;
@@ -74,6 +75,20 @@ pub struct RunRow {
     pub champion: String,
     /// How many lanes it has.
     pub lanes: u8,
+}
+
+/// The rig's settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct SettingsView {
+    /// How often they were set; another one means that something else is set.
+    pub revision: u64,
+    /// How long a development run waits before it gives up, in milliseconds.
+    pub dev_run_wait: Span,
+    /// What of it was set while the rig ran; none: as it was started with.
+    pub set: LiveSettings,
+    /// How many lanes a run may have; set where the rig is started.
+    pub lanes_most: u8,
 }
 
 /// One development run.

@@ -11,6 +11,7 @@ use crate::job::{JobOutcome, JobSpec, StageKind};
 use crate::log::LogEntry;
 use crate::noise::{Noise, NoiseKey};
 use crate::run::{RunSpec, RunState};
+use crate::settings::LiveSettings;
 
 /// A run as the log tells it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,6 +77,10 @@ pub struct RigHistory {
     pub jobs: BTreeMap<JobId, JobHistory>,
     /// All development runs.
     pub dev_runs: BTreeMap<DevRunId, DevRunHistory>,
+    /// What was set while it ran.
+    pub settings: LiveSettings,
+    /// How often that was set.
+    pub settings_revision: u64,
     /// The newest measure of noise for each key.
     pub noise: BTreeMap<NoiseKey, Noise>,
 }
@@ -149,6 +154,10 @@ impl RigHistory {
             }
             LogEntry::NoiseMeasured { noise } => {
                 self.noise.insert(noise.key.clone(), noise);
+            }
+            LogEntry::SettingsChanged { settings } => {
+                self.settings = settings;
+                self.settings_revision += 1;
             }
             LogEntry::DevRunAsked { spec, arrival, key } => {
                 self.arrived(arrival);

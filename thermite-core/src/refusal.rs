@@ -138,6 +138,12 @@ pub enum Refusal {
         /// The champion.
         champion: String,
     },
+    /// The settings are others than those that were read.
+    #[error("the settings have been changed meanwhile (revision {revision}); read them again")]
+    SettingsMoved {
+        /// Their revision.
+        revision: u64,
+    },
     /// Too many jobs wait.
     #[error("{most} jobs wait already; submit again when some are done")]
     QueueFull {

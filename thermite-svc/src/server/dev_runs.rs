@@ -12,6 +12,7 @@ use thermite_core::refusal::InfrastructureFailure;
 use thermite_core::time::Span;
 use utoipa::IntoParams;
 
+use super::access::Asker;
 use super::bodies::{AskDevRun, Over, Queued};
 use super::openapi::IdempotencyKey;
 use super::problem::Problem;
@@ -56,10 +57,12 @@ impl Wait {
 pub(super) async fn ask(
     request: HttpRequest,
     door: Data<Door>,
+    asker: Asker,
     Body(body): Body<AskDevRun>,
 ) -> Result<HttpResponse, Problem> {
     let run = request::id(&request, "run")?;
     let lane = request::part(&request, "lane", "a lane's number")?;
+    asker.may_ask(run, lane)?;
     let key = request::key(&request, &door, &body).await?;
     let attached = body.attached;
     let ask = body.checked(run, lane, key)?;
@@ -80,6 +83,39 @@ pub(super) async fn ask(
         .json(Queued { dev_run, ahead: queued.ahead }))
 }
 
+/// Which development runs.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Page {
+    /// The last one of the page before, as its `Link` says.
+    after: Option<DevRunId>,
+    /// How many at most.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<usize>,
+}
+
+/// Development runs of a run, over or not, in order of asking.
+#[utoipa::path(get, path = "/v1/runs/{run}/dev-runs", operation_id = "dev_runs", tag = "dev-runs",
+    params(("run" = RunId, Path, description = "the run"), Page),
+    responses(
+        (status = 200, description = "the development runs", body = Vec<DevRunRow>,
+            headers(("Link" = String, description = "the next page (`rel=\"next\"`), where there may be one"))),
+        (status = 404, description = "no such run"),
+    )
+)]
+pub(super) async fn list(
+    request: HttpRequest,
+    door: Data<Door>,
+    Query(page): Query<Page>,
+) -> Result<HttpResponse, Problem> {
+    let run: RunId = request::id(&request, "run")?;
+    let limit = request::limit(page.limit)?;
+    let dev_runs = door.rig.dev_runs(run, page.after, limit).await?;
+    let last = dev_runs.last().map(|row| row.dev_run.to_string());
+    Ok(request::page(&format!("/v1/runs/{run}/dev-runs"), &dev_runs, last, limit))
+}
+
 /// One development run, over or not; with `wait_ms` it waits for its end that long.
 #[utoipa::path(get, path = "/v1/dev-runs/{dev_run}", operation_id = "dev_run", tag = "dev-runs",
     params(("dev_run" = DevRunId, Path, description = "the development run"), Wait),
@@ -91,10 +127,12 @@ pub(super) async fn ask(
 pub(super) async fn one(
     request: HttpRequest,
     door: Data<Door>,
+    asker: Asker,
     Query(wait): Query<Wait>,
 ) -> Result<Json<DevRunRow>, Problem> {
     let dev_run: DevRunId = request::id(&request, "dev_run")?;
     let most = Wait::bounded(wait.wait_ms)?;
+    asker.owns(&door, dev_run).await?;
     let row = door.rig.dev_run(dev_run).await?;
     if wait.wait_ms == 0 || matches!(row.status, DevRunStatus::Ended { .. }) {
         return Ok(Json(row));
@@ -116,7 +154,8 @@ pub(super) async fn one(
         (status = 404, description = "no such development run"),
     )
 )]
-pub(super) async fn cancel(request: HttpRequest, door: Data<Door>) -> Result<Json<Over>, Problem> {
+pub(super) async fn cancel(request: HttpRequest, door: Data<Door>, asker: Asker) -> Result<Json<Over>, Problem> {
     let dev_run: DevRunId = request::id(&request, "dev_run")?;
+    asker.owns(&door, dev_run).await?;
     Ok(Json(Over::new(dev_run, door.rig.cancel(dev_run).await?)))
 }

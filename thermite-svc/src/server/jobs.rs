@@ -7,15 +7,15 @@ use serde::Deserialize;
 use thermite_actors::view::{JobRow, JobStatus};
 use thermite_core::ids::{JobId, RunId};
 use thermite_core::job::StageKind;
-use thermite_core::limits;
 use thermite_core::record::VerdictRecord;
 use utoipa::IntoParams;
 
+use super::access::Asker;
 use super::bodies::{SubmitJob, Submitted};
 use super::openapi::IdempotencyKey;
 use super::problem::Problem;
 use super::request::{Body, Query};
-use super::{Door, request, runs};
+use super::{Door, etag, request};
 
 /// Which jobs.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -54,9 +54,11 @@ pub(super) struct Which {
 pub(super) async fn submit(
     request: HttpRequest,
     door: Data<Door>,
+    asker: Asker,
     Body(body): Body<SubmitJob>,
 ) -> Result<HttpResponse, Problem> {
     let run = request::id(&request, "run")?;
+    asker.may_submit(run)?;
     let key = request::key(&request, &door, &body).await?;
     let submitted = door.rig.submit(body.checked(run, key)?).await?;
     let job = submitted.job;
@@ -82,18 +84,13 @@ pub(super) async fn list(
     Query(page): Query<Page>,
 ) -> Result<HttpResponse, Problem> {
     let run: RunId = request::id(&request, "run")?;
-    let most = limits::JOBS_LISTED_MAX;
-    let limit = request::within("limit", page.limit.unwrap_or(most), 1, most)?;
+    let limit = request::limit(page.limit)?;
     let jobs = door.rig.jobs(run, page.after, limit).await?;
     if jobs.is_empty() {
-        runs::known(&door, run).await?;
+        door.rig.run(run).await?;
     }
-    let mut answer = HttpResponse::Ok();
-    if let Some(last) = jobs.last().filter(|_| jobs.len() == limit) {
-        let next = format!("</v1/runs/{run}/jobs?after={}&limit={limit}>; rel=\"next\"", last.job);
-        answer.insert_header((header::LINK, next));
-    }
-    Ok(answer.json(jobs))
+    let last = jobs.last().map(|row| row.job.to_string());
+    Ok(request::page(&format!("/v1/runs/{run}/jobs"), &jobs, last, limit))
 }
 
 /// One job, over or not.
@@ -104,26 +101,31 @@ pub(super) async fn list(
         (status = 404, description = "no such job"),
     )
 )]
-pub(super) async fn one(request: HttpRequest, door: Data<Door>) -> Result<Json<JobRow>, Problem> {
-    Ok(Json(door.rig.job(request::id(&request, "job")?).await?))
+pub(super) async fn one(request: HttpRequest, door: Data<Door>, asker: Asker) -> Result<Json<JobRow>, Problem> {
+    let row = door.rig.job(request::id(&request, "job")?).await?;
+    asker.sees(&row)?;
+    Ok(Json(row))
 }
 
 /// A job's verdict record, byte for byte as it was closed: its hash is over these bytes.
 #[utoipa::path(get, path = "/v1/jobs/{job}/verdict", operation_id = "verdict", tag = "jobs",
-    params(("job" = JobId, Path, description = "the job"), Which),
+    params(("job" = JobId, Path, description = "the job"), Which, etag::IfNoneMatch),
     responses(
         (status = 200, description = "the record", body = VerdictRecord,
             headers(("ETag" = String, description = "the record's SHA-256; a record never changes"))),
+        (status = 304, description = "it is the record of the given `ETag`"),
         (status = 404, description = "no such job, or it has no such record (yet)"),
     )
 )]
 pub(super) async fn verdict(
     request: HttpRequest,
     door: Data<Door>,
+    asker: Asker,
     Query(which): Query<Which>,
 ) -> Result<HttpResponse, Problem> {
     let job: JobId = request::id(&request, "job")?;
     let row = door.rig.job(job).await?;
+    asker.sees(&row)?;
     let none = |what: &str| Problem::not_found(format!("job {job} has no {what} record"));
     let (hash, what) = match (&row.status, which.stage) {
         (JobStatus::Ended { record, .. }, None) => (record.clone(), "verdict"),
@@ -147,10 +149,14 @@ pub(super) async fn verdict(
         }
     };
     let hash = hash.ok_or_else(|| none(what))?;
+    let etag = format!("\"{hash}\"");
+    if etag::is_known(&request, &etag) {
+        return Ok(HttpResponse::NotModified().insert_header((header::ETAG, etag)).finish());
+    }
     let text = door.verdicts.verdict(&hash).await?.ok_or_else(|| none(what))?;
     // Byte for byte as it was closed: its hash is over these bytes.
     Ok(HttpResponse::Ok()
         .content_type("application/json")
-        .insert_header((header::ETAG, format!("\"{hash}\"")))
+        .insert_header((header::ETAG, etag))
         .body(text))
 }

@@ -11,7 +11,7 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoParams, Modify, OpenApi};
 
 use super::problem::{MEDIA_TYPE, Problem};
-use super::{dev_runs, events, jobs, output, runs};
+use super::{dev_runs, events, jobs, output, runs, settings, tokens};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -24,6 +24,8 @@ use super::{dev_runs, events, jobs, output, runs};
         super::healthz,
         openapi,
         runs::rig,
+        settings::read,
+        settings::set,
         runs::list,
         runs::start,
         runs::one,
@@ -31,6 +33,7 @@ use super::{dev_runs, events, jobs, output, runs};
         runs::resume,
         runs::end,
         dev_runs::ask,
+        dev_runs::list,
         dev_runs::one,
         dev_runs::cancel,
         output::read,
@@ -39,6 +42,11 @@ use super::{dev_runs, events, jobs, output, runs};
         jobs::one,
         jobs::verdict,
         events::stream,
+        tokens::list,
+        tokens::make,
+        tokens::one,
+        tokens::revoke,
+        tokens::rotate,
     ),
     components(schemas(Problem, RigEvent)),
     modifiers(&EveryPath),
@@ -46,6 +54,7 @@ use super::{dev_runs, events, jobs, output, runs};
         (name = "rig", description = "the rig as a whole"),
         (name = "runs", description = "campaigns being worked on"),
         (name = "dev-runs", description = "commands that lanes try on a device; their numbers never count"),
+        (name = "tokens", description = "who may ask for what"),
         (name = "jobs", description = "changes measured against the champion"),
     )
 )]
@@ -97,6 +106,7 @@ fn every_operation(operation: &mut Operation) {
     if operation.security.is_none() {
         operation.security = Some(vec![utoipa::openapi::SecurityRequirement::new(TOKEN, Vec::<String>::new())]);
         common(operation, "401", "no token, or one that opens nothing here");
+        common(operation, "403", "the token does not open this");
         common(operation, "503", "the rig is ending, or cannot at the moment");
     }
     common(operation, "400", "the request cannot be read");

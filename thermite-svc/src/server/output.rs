@@ -19,6 +19,7 @@ use thermite_core::ids::DevRunId;
 use thermite_core::limits;
 use utoipa::IntoParams;
 
+use super::access::Asker;
 use super::dev_runs::Wait;
 use super::problem::Problem;
 use super::request::Query;
@@ -59,10 +60,12 @@ pub(super) struct Part {
 pub(super) async fn read(
     request: HttpRequest,
     door: Data<Door>,
+    asker: Asker,
     Query(part): Query<Part>,
 ) -> Result<HttpResponse, Problem> {
     let dev_run: DevRunId = request::id(&request, "dev_run")?;
     let until = Instant::now() + Wait::bounded(part.wait_ms)?;
+    asker.owns(&door, dev_run).await?;
     let mut over = door.over.clone();
     let mut looks = 0u32;
     let mut is_over = has_ended(&door, dev_run).await?;

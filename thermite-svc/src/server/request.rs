@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use actix_web::dev::Payload;
 use actix_web::error::{JsonPayloadError, PayloadError};
+use actix_web::http::header;
 use actix_web::{FromRequest, HttpRequest, HttpResponse, web};
 use futures_util::future::{LocalBoxFuture, Ready, ready};
 use serde::Serialize;
@@ -59,7 +60,14 @@ pub(super) fn part<T>(request: &HttpRequest, name: &str, expected: &str) -> Resu
 where
     T: FromStr<Err: Display>,
 {
-    let text = request.match_info().get(name).unwrap_or_default();
+    parsed(name, request.match_info().get(name).unwrap_or_default(), expected)
+}
+
+/// `text` as what `name` stands for.
+pub(super) fn parsed<T>(name: &str, text: &str, expected: &str) -> Result<T, Problem>
+where
+    T: FromStr<Err: Display>,
+{
     text.parse().map_err(|error| Problem::bad_request(format!("{name} {} is not {expected}: {error}", shown(text))))
 }
 
@@ -81,6 +89,20 @@ pub(super) fn within<T: PartialOrd + Display>(name: &str, value: T, least: T, mo
         return Ok(value);
     }
     Err(Problem::bad_request(format!("{name} is {value}; it must be {least} to {most}")))
+}
+
+/// How many rows a page has.
+pub(super) fn limit(asked: Option<usize>) -> Result<usize, Problem> {
+    within("limit", asked.unwrap_or(limits::ROWS_LISTED_MAX), 1, limits::ROWS_LISTED_MAX)
+}
+
+/// A page of a listing at `path`, with the way to the next where there may be one.
+pub(super) fn page(path: &str, rows: &[impl Serialize], last: Option<String>, limit: usize) -> HttpResponse {
+    let mut answer = HttpResponse::Ok();
+    if let Some(last) = last.filter(|_| rows.len() == limit) {
+        answer.insert_header((header::LINK, format!("<{path}?after={last}&limit={limit}>; rel=\"next\"")));
+    }
+    answer.json(rows)
 }
 
 fn read_query<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {

@@ -5,14 +5,28 @@ use actix_web::web::{Data, Json};
 use actix_web::{HttpRequest, HttpResponse};
 use thermite_actors::view::{RigView, RunRow};
 use thermite_core::ids::RunId;
-use thermite_core::refusal::Refusal;
 use thermite_core::run::RunState;
+
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::bodies::{RunChanged, RunStarted, StartRun};
 use super::openapi::IdempotencyKey;
 use super::problem::Problem;
-use super::request::Body;
+use super::request::{Body, Query};
 use super::{Door, request};
+
+/// Which runs.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Page {
+    /// The last one of the page before, as its `Link` says.
+    after: Option<RunId>,
+    /// How many at most.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<usize>,
+}
 
 /// The whole rig at this moment.
 #[utoipa::path(get, path = "/v1/rig", operation_id = "rig", tag = "rig", responses(
@@ -22,12 +36,16 @@ pub(super) async fn rig(door: Data<Door>) -> Result<Json<RigView>, Problem> {
     Ok(Json(door.rig.view().await?))
 }
 
-/// All runs that are not over, and the last that are.
-#[utoipa::path(get, path = "/v1/runs", operation_id = "runs", tag = "runs", responses(
-    (status = 200, description = "the runs, in order of their start", body = Vec<RunRow>),
+/// All runs: those that are not over, then the others, the newest first.
+#[utoipa::path(get, path = "/v1/runs", operation_id = "runs", tag = "runs", params(Page), responses(
+    (status = 200, description = "the runs", body = Vec<RunRow>,
+        headers(("Link" = String, description = "the next page (`rel=\"next\"`), where there may be one"))),
 ))]
-pub(super) async fn list(door: Data<Door>) -> Result<Json<Vec<RunRow>>, Problem> {
-    Ok(Json(door.rig.view().await?.runs))
+pub(super) async fn list(door: Data<Door>, Query(page): Query<Page>) -> Result<HttpResponse, Problem> {
+    let limit = request::limit(page.limit)?;
+    let runs = door.rig.runs(page.after, limit).await?;
+    let last = runs.last().map(|row| row.run.to_string());
+    Ok(request::page("/v1/runs", &runs, last, limit))
 }
 
 /// One run.
@@ -39,13 +57,7 @@ pub(super) async fn list(door: Data<Door>) -> Result<Json<Vec<RunRow>>, Problem>
     )
 )]
 pub(super) async fn one(request: HttpRequest, door: Data<Door>) -> Result<Json<RunRow>, Problem> {
-    Ok(Json(known(&door, request::id(&request, "run")?).await?))
-}
-
-/// The run's row, or that there is none.
-pub(super) async fn known(door: &Door, run: RunId) -> Result<RunRow, Problem> {
-    let runs = door.rig.view().await?.runs;
-    runs.into_iter().find(|row| row.run == run).ok_or_else(|| Refusal::UnknownRun { run }.into())
+    Ok(Json(door.rig.run(request::id(&request, "run")?).await?))
 }
 
 /// Starts a run; answered once it is durable.
