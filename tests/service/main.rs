@@ -7,6 +7,7 @@ mod fed;
 mod folder;
 mod life;
 mod quota_group;
+mod openapi;
 mod records;
 mod rest;
 mod scripted;
