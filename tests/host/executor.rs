@@ -7,7 +7,7 @@ use std::sync::Arc;
 use thermite_actors::host::clock::{self, BootClock};
 use thermite_actors::host::cpu::CpuDriver;
 use thermite_actors::host::executor::{ExecutorSettings, HostExecutor};
-use thermite_actors::host::launch::{Launcher, LauncherSettings};
+use thermite_actors::host::launch::{Launcher, LauncherSettings, Wanted};
 use thermite_actors::host::workspaces::{Accounts, HostWorkspaces};
 use thermite_actors::ports::{Clock, Executor, Outputs, RunRequest, StageRef, StopProof, TargetDriver, Workspaces};
 use thermite_core::block::{BlockTimes, Order, Pair, Side};
@@ -550,9 +550,11 @@ impl Bench {
             state: state.path().to_owned(),
             hidden: Vec::new(),
             program: env!("CARGO_BIN_EXE_host-rig").into(),
+            wanted: Wanted::BEST,
+            trial_uid: None,
         };
         let launcher = Launcher::open(settings).await.unwrap();
-        if !launcher.containment().is_isolating() {
+        if !launcher.containment().has_own_view() {
             println!("nothing can be launched here: {}", launcher.containment().missing_in_words());
             return None;
         }

@@ -9,6 +9,7 @@ mod executor;
 mod git;
 mod kit;
 mod launch;
+mod layers;
 mod repo;
 mod sweep;
 mod workspaces;

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -55,6 +55,14 @@ impl Accounts {
         match self.base {
             Some(base) => Identity::Dedicated { uid: base, gid: base },
             None => Identity::RigsUser,
+        }
+    }
+
+    /// A uid that no run has: containment is tried out as it.
+    pub const fn trial(self) -> Option<u32> {
+        match self.base {
+            Some(base) => Some(base + LANE_MAX as u32 + 1),
+            None => None,
         }
     }
 
@@ -128,6 +136,26 @@ impl HostWorkspaces {
                 laying: Mutex::new(()),
             }),
         })
+    }
+
+    /// Has the judge's copies laid out in `folder` from here on, which every user can enter and only the rig's own can
+    /// list or write: for a judge's account that cannot enter the data folder. To be called before anything is.
+    ///
+    /// # Errors
+    /// Where it cannot be made, or is somebody else's.
+    pub fn lay_out_in(self, folder: &Path) -> io::Result<HostWorkspaces> {
+        let mut shared = Arc::try_unwrap(self.shared).map_err(|_| io::Error::other("the workspaces are in use"))?;
+        match std::fs::DirBuilder::new().mode(0o711).create(folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let about = std::fs::symlink_metadata(folder)?;
+        if !about.is_dir() || about.uid() != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::other("it is not a folder of the rig's user; remove it"));
+        }
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o711))?;
+        shared.work = folder.canonicalize()?;
+        Ok(HostWorkspaces { shared: Arc::new(shared) })
     }
 
     /// The worktrees that a development run in `own` must not see: every other lane's that was ever opened.
@@ -437,7 +465,11 @@ impl Shared {
         }
         // Written last: sides that are there are whole.
         let file = folder.join("sides");
-        std::fs::write(&file, sides).map_err(|error| format!("{} cannot be written: {error}", file.display()))
+        let written = std::fs::write(&file, sides).and_then(|()| {
+            // A measured program without a view of its own could look.
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600))
+        });
+        written.map_err(|error| format!("{} cannot be written: {error}", file.display()))
     }
 }
 
