@@ -379,7 +379,7 @@ fn what_cannot_be_launched_is_refused_with_the_thing_named_and_leaves_nothing() 
 }
 
 #[test]
-fn without_namespaces_everything_is_refused_and_the_reason_is_told() {
+fn where_nothing_but_namespaces_is_wanted_all_is_refused_without_them_and_the_reason_is_told() {
     let place = Place::new(Who::Ordinary);
     // A user namespace in which no further one can be made, and in which this user is not root.
     let script = "echo 0 >/proc/sys/user/max_user_namespaces && exec \"$0\"";
@@ -397,12 +397,12 @@ fn without_namespaces_everything_is_refused_and_the_reason_is_told() {
     let name = unique("t");
     let mut rig = Rig::spawn(shell, &name);
 
-    rig.containment = rig.ok("open", json!({ "rig": name, "state": state, "hidden": [] }));
+    rig.containment = rig.ok("open", json!({ "rig": name, "state": state, "hidden": [], "wanted": "namespaces" }));
 
     assert!(!rig.has("namespaces"), "{}", rig.containment);
     assert!(rig.containment["missing"].to_string().contains("clone3"), "{}", rig.containment);
     let fault = rig.call("launch", json!({ "spec": place.spec(&["true"]) })).unwrap_err();
-    assert!(fault.contains("isolate the run") && fault.contains("clone3"), "{fault}");
+    assert!(fault.contains("contain the run") && fault.contains("clone3"), "{fault}");
 }
 
 #[test]

@@ -45,7 +45,8 @@ fn home_is_gone(spec: &thermite_actors::host::launch::LaunchSpec) -> bool {
 fn a_command_runs_in_its_own_tree_with_a_home_of_its_own() {
     for (who, wanted) in layers() {
         let (place, mut rig) = on_layer(who, wanted);
-        let script = "echo out; echo x >made; pwd; ls -A \"$HOME\" | wc -l; echo y >\"$HOME/z\"; echo t >\"$TMPDIR/t\"; exit 7";
+        let script =
+            "echo out; echo x >made; pwd; ls -A \"$HOME\" | wc -l; echo y >\"$HOME/z\"; echo t >\"$TMPDIR/t\"; exit 7";
         let spec = place.spec(&["sh", "-c", script]);
 
         let ended = rig.run_to_end(&spec);
@@ -121,10 +122,8 @@ fn processes_that_keep_replacing_themselves_are_ended_by_their_uid() {
         let (spec, tag) = (place.spec(&[]), unique("tag"));
         let script = format!("roll() {{ sh -c '. ./roll' roll {tag} & }}; roll; roll; roll; sleep 50");
         fs::write(place.path("work/roll"), format!("sh -c '. ./roll' roll {tag} & exit\n")).unwrap();
-        let spec = thermite_actors::host::launch::LaunchSpec {
-            argv: ["sh", "-c", &script].map(str::to_owned).into(),
-            ..spec
-        };
+        let spec =
+            thermite_actors::host::launch::LaunchSpec { argv: ["sh", "-c", &script].map(str::to_owned).into(), ..spec };
         rig.run(&spec);
         see("a roller", &tag, 1);
 
@@ -340,7 +339,8 @@ fn without_sys_admin() -> Command {
 
 /// An ordinary user where user namespaces are switched off: below one that allows none further.
 fn without_user_namespaces() -> Command {
-    let script = "echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --ambient-caps=-all --inh-caps=-all \"$@\"";
+    let script =
+        "echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --ambient-caps=-all --inh-caps=-all \"$@\"";
     let mut command = Command::new(if is_root() { "setpriv" } else { "env" });
     if is_root() {
         command.args([format!("--reuid={ORDINARY}"), format!("--regid={ORDINARY}"), "--clear-groups".into()]);
@@ -352,10 +352,8 @@ fn without_user_namespaces() -> Command {
 
 #[test]
 fn a_machine_that_gives_no_namespaces_falls_to_the_next_layer_and_says_so() {
-    let machines: [(Who, fn() -> Command, &str); 2] = [
-        (Who::Root, without_sys_admin, "own_uid"),
-        (Who::Ordinary, without_user_namespaces, "children"),
-    ];
+    let machines: [(Who, fn() -> Command, &str); 2] =
+        [(Who::Root, without_sys_admin, "own_uid"), (Who::Ordinary, without_user_namespaces, "children")];
     for (who, machine, expected) in machines {
         if who == Who::Root && !is_root() {
             println!("not root: a root without rights cannot be made, so it is not tested");

@@ -22,6 +22,13 @@ pub const CLAIM_MAX: Span = Span::seconds(5);
 pub const WORK_LISTED_MAX: usize = 32;
 /// How long preparing a development run may take, before its start (rule A5).
 pub const DEV_RUN_PREPARE_MAX: Span = Span::minutes(2);
+/// Processes that development runs left behind and keep (rule C3) which a view lists.
+pub const LEFTOVERS_SHOWN_MAX: usize = 100;
+/// Development runs whose leftovers may live on at once (rule C3): each costs the rig a few descriptors. What a further
+/// one leaves is stopped.
+pub const LEFTOVERS_KEPT_MAX: usize = 64;
+/// Less room than this in the data folder is said to be little, in bytes.
+pub const DISK_FREE_LEAST: u64 = 1024 * 1024 * 1024;
 /// How long a device that is out of service rests before it is tried again (rule B10).
 pub const REQUALIFY_AFTER: Span = Span::seconds(30);
 

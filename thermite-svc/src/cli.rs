@@ -3,6 +3,7 @@
 //! No runtime is started for a command that talks to a rig: it opens one connection and is gone.
 
 mod cancel;
+mod doctor;
 pub(crate) mod exit;
 pub(crate) mod follow;
 pub(crate) mod ink;
@@ -74,6 +75,8 @@ struct OnRig<A: Args> {
 enum Command {
     /// Try the whole thing on this machine: real lanes, a real comparison, verdicts
     Try(TryArgs),
+    /// Say what this machine can do for a rig, what is missing, and how to get it
+    Doctor(doctor::DoctorArgs),
     /// Serve this machine's CPUs as a rig
     Serve(serve::ServeArgs),
     /// Run a command on the device, in turn, and show its output
@@ -153,6 +156,7 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
                 }
             }
         }
+        Command::Doctor(args) => doctor::doctor(args, say),
         Command::Serve(args) => serve::serve(args, say),
         Command::Run(OnRig { args, reach }) => run::run(args, || reach.client(), say),
         Command::Judge(OnRig { args, reach }) => judge::judge(args, || reach.client(), say),

@@ -50,6 +50,11 @@ impl Accounts {
         Accounts { base: None }
     }
 
+    /// What the user of this process can have: uids from `base` on where it is root.
+    pub fn of_this_user(base: u32) -> Accounts {
+        if rustix::process::geteuid().is_root() { Accounts::dedicated(base) } else { Accounts::rigs_user() }
+    }
+
     /// Who the judge's builds, checks and measured runs run as.
     pub const fn judge(self) -> Identity {
         match self.base {

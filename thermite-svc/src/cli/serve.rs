@@ -114,11 +114,7 @@ fn tell_containment(containment: &Containment) -> Result<(), String> {
 async fn assemble(ground: Ground) -> Result<Parts, String> {
     let Ground { folder, settings, records } = ground;
     let data = folder.path().to_owned();
-    let accounts = if rustix::process::geteuid().is_root() {
-        Accounts::dedicated(settings.lane_uid_base)
-    } else {
-        Accounts::rigs_user()
-    };
+    let accounts = Accounts::of_this_user(settings.lane_uid_base);
     // Two rigs of one machine have two folders, and must not take each other's runs for leftovers.
     let digest = Sha256::digest(data.as_os_str().as_encoded_bytes());
     let rig = digest.iter().take(6).fold("rig-".to_owned(), |name, byte| format!("{name}{byte:02x}"));
@@ -137,7 +133,8 @@ async fn assemble(ground: Ground) -> Result<Parts, String> {
     if !launcher.containment().has_own_view() && accounts != Accounts::rigs_user() {
         // The data folder is closed to the judge's account, and nothing can be shown to it elsewhere.
         let open_to_all = PathBuf::from(format!("/var/tmp/thermite-{rig}"));
-        workspaces = workspaces.lay_out_in(&open_to_all).map_err(|error| format!("{}: {error}", open_to_all.display()))?;
+        workspaces =
+            workspaces.lay_out_in(&open_to_all).map_err(|error| format!("{}: {error}", open_to_all.display()))?;
     }
     let driver = match &settings.proc_root {
         None => CpuDriver::of_this_machine(),

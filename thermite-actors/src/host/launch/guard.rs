@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
+use super::Identity;
 use super::fault::{At, LaunchFault};
 use super::order::Order;
 use super::sys;
 use super::wanted::Isolation;
-use super::Identity;
 
 /// How long a walk alone may take before the uid is used, where nobody said whether others have it.
 const WALK_ALONE: Duration = Duration::from_millis(500);
@@ -138,7 +138,8 @@ fn kill_below(above: Pid, spared: Option<Pid>) {
 /// The children of all threads of a process, as the kernel lists them.
 pub(super) fn children(pid: Pid) -> Vec<Pid> {
     let tasks = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero()));
-    let lists = tasks.into_iter().flatten().filter_map(|task| fs::read_to_string(task.ok()?.path().join("children")).ok());
+    let lists =
+        tasks.into_iter().flatten().filter_map(|task| fs::read_to_string(task.ok()?.path().join("children")).ok());
     let pids = lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>());
     pids.filter_map(Pid::from_raw).collect()
 }

@@ -249,8 +249,16 @@ impl Init {
     }
 
     fn reap(&mut self) {
-        while let Reaped::One(pid, status) = guard::reap() {
-            self.note_reaped(pid, status);
+        loop {
+            match guard::reap() {
+                Reaped::One(pid, status) => self.note_reaped(pid, status),
+                Reaped::NoneYet => return,
+                Reaped::NoChildren => break,
+            }
+        }
+        if self.leader.is_none() {
+            // What was kept has ended by itself: there is nothing more to stay for.
+            self.ending.get_or_insert(Ending { code: 0, how: Strike::Children });
         }
     }
 

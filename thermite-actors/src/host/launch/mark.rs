@@ -19,9 +19,9 @@ const BASE: u64 = 1 << 52;
 /// The mark of a launch: a number of its own, made of its name.
 pub(super) fn of(name: &str) -> u64 {
     // FNV-1a (Fowler, Noll, Vo): names hold a UUID or a time, so any hash that spreads will do.
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     BASE | (hash % BASE)
 }
 

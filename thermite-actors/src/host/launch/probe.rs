@@ -160,7 +160,9 @@ pub(super) async fn probe(shared: &Arc<Shared>) -> (Option<Layers>, Containment)
         }
     }
     let containment = match &found {
-        Some(layers) => Containment { layers: in_force(layers, is_root), missing, open: open(layers.isolation, is_root) },
+        Some(layers) => {
+            Containment { layers: in_force(layers, is_root), missing, open: open(layers.isolation, is_root) }
+        }
         None => Containment { layers: Vec::new(), missing, open: Vec::new() },
     };
     (found, containment)

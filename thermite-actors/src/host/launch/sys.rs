@@ -98,7 +98,8 @@ pub(super) fn kill_all_of(uid: u32) -> io::Result<Pid> {
             let sets = rustix::thread::CapabilitySets { effective: none, permitted: none, inheritable: none };
             let is_only_that_user = rustix::thread::set_thread_res_uid(user, user, user).is_ok()
                 && rustix::thread::set_capabilities(None, sets).is_ok()
-                && rustix::thread::capabilities(None).is_ok_and(|has| has.effective.is_empty() && has.permitted.is_empty())
+                && rustix::thread::capabilities(None)
+                    .is_ok_and(|has| has.effective.is_empty() && has.permitted.is_empty())
                 && rustix::process::getuid() == user
                 && rustix::process::geteuid() == user;
             // INVARIANT: from here on it may signal nothing but that uid's processes.
