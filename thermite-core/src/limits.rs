@@ -128,6 +128,10 @@ pub const GIT_COMMAND_MAX: Span = Span::minutes(2);
 pub const CHANGE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// The most new or changed files of one lane's uncommitted change.
 pub const CHANGE_FILES_MAX: usize = 20_000;
+/// The largest file that a commit may hold which is measured or started from, in bytes: each attempt lays out two copies.
+pub const COMMIT_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// The most that all files of such a commit may hold together, in bytes.
+pub const COMMIT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// The most that is hashed of all artefacts of one side, in bytes.
 pub const ARTEFACT_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// How much of a failed command's output its sentence repeats, in bytes.

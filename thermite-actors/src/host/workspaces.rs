@@ -434,6 +434,11 @@ impl Shared {
             }
             .into());
         };
+        if !folder.is_dir() {
+            let lane = number.parse().ok().and_then(|number| LaneId::new(number).ok());
+            let lane = lane.expect("a number of one of the run's lanes is a lane's");
+            return Err(Refusal::WorktreeGone { lane, worktree: folder.display().to_string() }.into());
+        }
         let worktree: Worktree = self.git.worktree(repository, folder)?;
         let _storing = in_turn(&self.storing);
         // New files outside the editable paths are no part of a submission (rule E5): often they are built ones.
@@ -548,18 +553,49 @@ fn check_command(spec: &DevRunSpec, path: &str) -> Result<(), Refusal> {
             expected: "not empty and without '='".to_owned(),
         });
     }
+    if !spec.worktree.is_dir() {
+        return Err(Refusal::WorktreeGone { lane: spec.lane, worktree: spec.worktree.display().to_string() });
+    }
     find_program(program, &spec.worktree, path)
 }
 
 /// Looks for a program as the run will: by path from its tree, or by name in `PATH`.
 fn find_program(program: &str, tree: &Path, path: &str) -> Result<(), Refusal> {
-    let executable = |file: &Path| {
-        std::fs::metadata(file).is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
-    };
-    let (found, looked_in) = if program.contains('/') {
-        (executable(&tree.join(program)), tree.display().to_string())
+    let (places, looked_in) = if program.contains('/') {
+        (vec![tree.join(program)], tree.display().to_string())
     } else {
-        (path.split(':').any(|folder| executable(&tree.join(folder).join(program))), path.to_owned())
+        (path.split(':').map(|folder| tree.join(folder).join(program)).collect(), path.to_owned())
     };
-    if found { Ok(()) } else { Err(Refusal::NoSuchProgram { program: program.to_owned(), looked_in }) }
+    // The first that is there and cannot be executed tells more than that none was found.
+    let mut not_executable = None;
+    for place in places {
+        match what_is(&place) {
+            Some(Ok(())) => return Ok(()),
+            Some(Err(why)) => {
+                not_executable.get_or_insert((place, why));
+            }
+            None => {}
+        }
+    }
+    let program = program.to_owned();
+    match not_executable {
+        Some((file, why)) => {
+            Err(Refusal::NotExecutable { program, file: file.display().to_string(), why: why.to_owned() })
+        }
+        None => Err(Refusal::NoSuchProgram { program, looked_in }),
+    }
+}
+
+/// Whether a file can be executed, and why not; none where there is no file.
+fn what_is(file: &Path) -> Option<Result<(), &'static str>> {
+    let about = std::fs::metadata(file).ok()?;
+    Some(if about.is_dir() {
+        Err("is a folder")
+    } else if !about.is_file() {
+        Err("is no ordinary file")
+    } else if about.permissions().mode() & 0o111 == 0 {
+        Err("has no execute permission; set it with `chmod +x`, or name its interpreter first")
+    } else {
+        Ok(())
+    })
 }
