@@ -7,7 +7,9 @@ mod ends;
 mod escapes;
 mod hostile;
 mod house;
+mod keep;
 mod kills;
+mod layers;
 mod load;
 
 /// Whether the long repetitions were asked for (`tests/long.sh`).
