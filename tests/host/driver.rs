@@ -345,14 +345,6 @@ impl Rig {
         rig
     }
 
-    /// Starts a rig by another command than the place's own.
-    pub(crate) fn start_by(place: &Place, command: Command) -> Rig {
-        let name = unique("t");
-        let mut rig = Rig::spawn(command, &name);
-        rig.containment = rig.ok("open", place.opening(&name));
-        rig
-    }
-
     /// Starts a rig process that has opened nothing.
     pub(crate) fn spawn(mut command: Command, name: &str) -> Rig {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

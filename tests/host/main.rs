@@ -3,6 +3,7 @@
 
 mod capture;
 mod cpu;
+mod doctor;
 mod driver;
 mod escape;
 mod executor;

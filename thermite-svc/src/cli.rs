@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use thermite_svc::settings::data_folder;
+use thermite_svc::settings::{data_folder, rig_url};
 
 use crate::client::{Client, Place, RunChange};
 use crate::try_out::{Wishes, try_out};
@@ -172,7 +172,11 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
 
 impl Reach {
     fn client(&self) -> anyhow::Result<Client> {
-        Ok(Client::open(&Place { url: self.url.clone(), token_file: self.token_file.clone(), folder: self.folder()? })?)
+        // An empty variable is one that is not set.
+        let given = self.url.clone().filter(|url| !url.is_empty());
+        let url = given.map(rig_url).transpose()?;
+        let token_file = self.token_file.clone().filter(|file| !file.as_os_str().is_empty());
+        Ok(Client::open(&Place { url, token_file, folder: self.folder()? })?)
     }
 
     fn folder(&self) -> anyhow::Result<PathBuf> {

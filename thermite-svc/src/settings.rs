@@ -165,6 +165,19 @@ fn log(environment: &impl Fn(&str) -> Option<String>) -> Result<String, SettingF
     Err(SettingFault { setting: "THERMITE_LOG", value, expected })
 }
 
+/// A rig's address as a command is told it.
+///
+/// # Errors
+/// Where it cannot be one.
+pub fn rig_url(url: String) -> Result<String, SettingFault> {
+    let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    if host.is_some_and(|host| host.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '[')) {
+        return Ok(url);
+    }
+    let expected = format!("the rig's address, such as http://{DEFAULT_LISTEN}");
+    Err(SettingFault { setting: "THERMITE_URL (--url)", value: url, expected })
+}
+
 fn device_locks(environment: &impl Fn(&str) -> Option<String>) -> Result<PathBuf, SettingFault> {
     const LOCKS: &str = "THERMITE_DEVICE_LOCKS";
     let Some(text) = environment(LOCKS) else { return Ok(device_lock::default_folder()) };

@@ -1,8 +1,11 @@
 //! Which layers of containment this machine gives, found out by doing it in a throwaway run, never by a version.
 
 use std::fmt;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::process::getuid;
 use serde::{Deserialize, Serialize};
@@ -17,6 +20,11 @@ use crate::ports::StopProof;
 
 /// The uid and gid of a trial in namespaces by a root rig: nobody's. Nothing outside of them is touched.
 const TRIAL_ID: u32 = 65_534;
+
+/// How long a trial waits for others with the same uid.
+const TURN_MAX: Duration = Duration::from_secs(10);
+/// How often it looks.
+const TURN_LOOK: Duration = Duration::from_millis(10);
 
 /// One layer of containment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -261,9 +269,29 @@ fn trial_identity(shared: &Shared, layers: &Layers, is_root: bool) -> Result<Ide
     }
 }
 
+/// Waits for one's turn with a uid: two trials at once, of a rig and a doctor, would end each other's.
+///
+/// An abstract socket is the lock: it goes with its process and leaves no file. Somebody who holds it for long only
+/// makes the trial less certain.
+async fn turn_with(uid: u32) -> Option<UnixListener> {
+    let address = SocketAddr::from_abstract_name(format!("thermite-trial-{uid}")).ok()?;
+    let until = Instant::now() + TURN_MAX;
+    loop {
+        match UnixListener::bind_addr(&address) {
+            Ok(turn) => return Some(turn),
+            Err(_) if Instant::now() >= until => return None,
+            Err(_) => tokio::time::sleep(TURN_LOOK).await,
+        }
+    }
+}
+
 /// One throwaway run from launch to proof.
 async fn trial(shared: &Arc<Shared>, layers: &Layers, is_root: bool) -> Result<(), LaunchFault> {
     let identity = trial_identity(shared, layers, is_root)?;
+    let _turn = match (layers.isolation, identity) {
+        (Isolation::OwnUid | Isolation::Children, Identity::Dedicated { uid, .. }) => turn_with(uid).await,
+        (Isolation::Namespaces, _) | (_, Identity::RigsUser) => None,
+    };
     let state = shared.settings().state.join("trial");
     let workspace = match layers.isolation {
         Isolation::Namespaces => state,
