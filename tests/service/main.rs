@@ -3,11 +3,12 @@
 
 mod binary;
 mod cli;
+mod doctor;
 mod fed;
 mod folder;
 mod life;
-mod quota_group;
 mod openapi;
+mod quota_group;
 mod records;
 mod rest;
 mod scripted;
