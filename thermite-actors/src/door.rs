@@ -27,17 +27,19 @@ use crate::device::DeviceActor;
 use crate::events::Events;
 use crate::judge_queue::{ChangeRun, JudgeBirth, JudgeQueueActor, RunFacts, StartRun, SubmitPinned, TakesWork};
 use crate::lane::{AskLane, AwaitEnd, LaneActor, LookAtLane, ToLane};
-use crate::member::MemberDoors;
+use crate::member::{EndLeftovers, MemberDoors};
 use crate::outbox::{Append, DiskRoom, Outbox};
 use crate::pool::{PoolActor, ToPool};
-use crate::ports::{Clock, DeviceFacts, Ids, Records, RunRequest, WhichEnded, Workspaces};
+use crate::ports::{Clock, DeviceFacts, Ids, Records, RunRequest, StopProof, WhichEnded, Workspaces};
 use crate::rig::{AskDevRun, No, Queued, RigSetup, SubmitJob, Submitted};
-use crate::view::{DevRunRow, JobRow, RigEvent, RigView, RunRow};
+use crate::view::{DevRunRow, JobRow, RigEvent, RigView};
 
 mod askings;
 mod herald;
+pub(crate) mod list;
 mod look;
 mod over;
+pub(crate) mod settings;
 
 use askings::Askings;
 
@@ -93,11 +95,6 @@ pub(crate) struct Look;
 #[rtype(result = "Result<DevRunRow, No>")]
 pub(crate) struct LookAtDevRun(pub(crate) DevRunId);
 
-/// Looks at one run.
-#[derive(Message)]
-#[rtype(result = "Result<RunRow, No>")]
-pub(crate) struct LookAtRun(pub(crate) RunId);
-
 /// Says why the disk has too little room for new work, or that it has enough.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -145,6 +142,7 @@ struct Actors {
 pub(crate) struct Door {
     actors: Actors,
     target: Target,
+    given: settings::Given,
     last_arrival: u64,
     run_keys: Askings<RunId>,
     dev_run_keys: Askings<Queued>,
@@ -191,8 +189,10 @@ pub(crate) async fn open(
             (lane, actor.start())
         })
         .collect();
+    let given =
+        settings::Given { dev_run_wait: settings.dev_run_wait, lanes_most: settings.lanes_most, turn: Arc::default() };
     pool_ctx.run(PoolActor {
-        pool: Pool::new(disciplines, settings.dev_run_wait),
+        pool: Pool::new(disciplines, given.wait(history.settings)),
         clock: clock.clone(),
         events: events.clone(),
         members: doors.clone(),
@@ -217,6 +217,7 @@ pub(crate) async fn open(
     let door = Door {
         actors,
         target,
+        given,
         last_arrival: history.last_arrival,
         run_keys: Askings::known(history.runs.iter().map(|(id, run)| (&run.key, *id))),
         dev_run_keys: Askings::known(
@@ -335,6 +336,16 @@ async fn stop_all(actors: &Actors, run: Option<RunId>, cause: &StopCause) {
     }
     for end in ends {
         drop(end.await);
+    }
+}
+
+/// Ends what development runs left behind and kept until here (rule C3).
+async fn end_leftovers(actors: &Actors) {
+    let ends: Vec<_> = actors.members.iter().map(|(id, doors)| (*id, doors.end_leftovers.send(EndLeftovers))).collect();
+    for (member, end) in ends {
+        if let Ok(StopProof::NotProved { why }) = end.await {
+            tracing::warn!(%member, why, "what development runs left behind is not proved gone");
+        }
     }
 }
 
@@ -470,15 +481,6 @@ impl Handler<LookAtDevRun> for Door {
     }
 }
 
-impl Handler<LookAtRun> for Door {
-    type Result = ResponseFuture<Result<RunRow, No>>;
-
-    fn handle(&mut self, msg: LookAtRun, _: &mut Self::Context) -> Self::Result {
-        let actors = self.actors.clone();
-        Box::pin(async move { look::run(&actors, msg.0).await })
-    }
-}
-
 impl Handler<TellDiskRoom> for Door {
     type Result = ();
 
@@ -527,6 +529,7 @@ impl Handler<End> for Door {
             let by_the_rules = async {
                 stop_all(&actors, None, &StopCause::RigEnding).await;
                 look::wait_until_free(&actors).await;
+                end_leftovers(&actors).await;
                 // Whatever was still to be written is written before this empty batch is.
                 drop(append(&actors.outbox, Vec::new()).await);
             };

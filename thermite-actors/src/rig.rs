@@ -14,10 +14,11 @@ use thermite_core::ids::{DevRunId, JobId, RunId};
 use thermite_core::lane::Caller;
 use thermite_core::refusal::{InfrastructureFailure, Refusal};
 use thermite_core::run::RunState;
+use thermite_core::settings::LiveSettings;
 
 use crate::door::{self, Door};
 use crate::ports::{Clock, Ids, MemberPorts, Records, RigSettings, RunRequest, Workspaces};
-use crate::view::{DevRunRow, JobRow, RigEvent, RigView, RunRow};
+use crate::view::{DevRunRow, JobRow, RigEvent, RigView, RunRow, SettingsView};
 
 /// Everything a rig is made of.
 pub struct RigSetup {
@@ -176,44 +177,12 @@ impl Rig {
         self.ask_door(door::Look).await
     }
 
-    /// One development run, over or not.
-    ///
-    /// # Errors
-    /// Refused for one that is not there.
-    pub async fn dev_run(&self, dev_run: DevRunId) -> Result<DevRunRow, No> {
-        self.ask_door(door::LookAtDevRun(dev_run)).await?
-    }
-
-    /// Waits for a development run's end.
-    ///
-    /// # Errors
-    /// Refused for one that is not there.
-    pub async fn dev_run_end(&self, dev_run: DevRunId) -> Result<DevRunEnd, No> {
-        self.ask_door(door::AskEnd { dev_run, cancel: false }).await?
-    }
-
-    /// One job, over or not.
-    ///
-    /// # Errors
-    /// Refused for one that is not there.
-    pub async fn job(&self, job: JobId) -> Result<JobRow, No> {
-        self.ask_door(door::LookAtJob(job)).await?
-    }
-
-    /// Jobs of a run in order of asking, over or not: at most `most` of those after `after`.
+    /// All runs, over or not: those that are not over first, then the newest; at most `most` of those after `after`.
     ///
     /// # Errors
     /// Where the rig has ended.
-    pub async fn jobs(&self, run: RunId, after: Option<JobId>, most: usize) -> Result<Vec<JobRow>, No> {
-        self.ask_door(door::LookAtJobs { run, after, most }).await?
-    }
-
-    /// One run, over or not.
-    ///
-    /// # Errors
-    /// Refused for one that is not there.
-    pub async fn run(&self, run: RunId) -> Result<RunRow, No> {
-        self.ask_door(door::LookAtRun(run)).await?
+    pub async fn runs(&self, after: Option<RunId>, most: usize) -> Result<Vec<RunRow>, No> {
+        self.ask_door(door::list::LookAtRuns { after, most }).await?
     }
 
     /// Says why the disk has too little room for new work, or that it has enough: while it has not, nothing new is

@@ -18,9 +18,11 @@ use crate::log::LogEntry;
 use crate::noise::{Noise, NoiseKey};
 use crate::refusal::InfrastructureFailure;
 use crate::run::{RunSpec, RunState};
+use crate::settings::LiveSettings;
 
 /// A run as the log tells it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RunHistory {
     /// What it is made of.
     pub spec: RunSpec,
@@ -34,6 +36,7 @@ pub struct RunHistory {
 
 /// A job as the log tells it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct JobHistory {
     /// What is measured.
     pub spec: Arc<JobSpec>,
@@ -53,6 +56,7 @@ pub struct JobHistory {
 
 /// A development run as the log tells it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DevRunHistory {
     /// What was asked.
     pub spec: DevRunSpec,
@@ -82,6 +86,10 @@ pub struct RigHistory {
     pub jobs: BTreeMap<JobId, JobHistory>,
     /// Development runs that are not over, and the last that are.
     pub dev_runs: BTreeMap<DevRunId, DevRunHistory>,
+    /// What was set while it ran.
+    pub settings: LiveSettings,
+    /// How often that was set.
+    pub settings_revision: u64,
     /// The newest measure of noise for each key.
     #[serde(with = "crate::pairs")]
     pub noise: BTreeMap<NoiseKey, Noise>,
@@ -235,6 +243,10 @@ impl RigHistory {
             }
             LogEntry::NoiseMeasured { noise } => {
                 self.noise.insert(noise.key.clone(), noise);
+            }
+            LogEntry::SettingsChanged { settings } => {
+                self.settings = settings;
+                self.settings_revision += 1;
             }
             LogEntry::DevRunAsked { spec, arrival, key } => {
                 self.arrived(arrival);

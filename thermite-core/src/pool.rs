@@ -192,6 +192,8 @@ pub enum PoolInput {
     Recording(bool),
     /// The disk has, or lacks, the room for new work.
     Room(bool),
+    /// How long those that ask from here on wait at most.
+    WaitMax(Span),
     /// The rig is ending: nothing is granted any more.
     Close,
 }
@@ -376,6 +378,7 @@ impl Pool {
             }
             PoolInput::Recording(recording) => self.recording = recording,
             PoolInput::Room(room) => self.room = room,
+            PoolInput::WaitMax(most) => self.wait_max = most,
             PoolInput::Close => self.closed = true,
         }
         self.match_all(now, &mut out);

@@ -258,6 +258,7 @@ fn check_facts(house: &House, asked: &[(Kind, String)]) {
             | LogEntry::RunChanged { .. }
             | LogEntry::SentBack { .. }
             | LogEntry::ChampionMoved { .. }
+            | LogEntry::SettingsChanged { .. }
             | LogEntry::NoiseMeasured { .. } => {}
         }
     }

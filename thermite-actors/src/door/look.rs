@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use thermite_core::dev_run::DevRunSpec;
 use thermite_core::device::{DeviceInput, DeviceView};
-use thermite_core::fold::{DevRunHistory, JobHistory, RigHistory, RunHistory};
+use thermite_core::fold::{DevRunHistory, JobHistory, RigHistory};
 use thermite_core::ids::{HoldId, Holder};
 use thermite_core::judge_queue::{LiveJob, Standing};
 use thermite_core::lane::LaneState;
@@ -16,7 +16,7 @@ use crate::judge_queue::{JudgeLook, LookAtJudge, WhichJobs};
 use crate::member::{LookAtMember, MemberLook, ToMember};
 use crate::outbox::{Recall, RecordsState};
 use crate::pool::{LookAtPool, PoolLook};
-use crate::view::{DevRunStatus, DeviceRow, JobStatus, RunRow};
+use crate::view::{DevRunStatus, DeviceRow, JobStatus, LeftoverRow};
 
 use super::*;
 
@@ -66,9 +66,14 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
         jobs: Vec::new(),
         jobs_live: 0,
         records_fault: actors.outbox.send(RecordsState).await.ok().flatten(),
+        leftovers: Vec::new(),
+        leftovers_more: false,
     };
     let Some(snapshot) = snapshot(actors, WhichJobs::First(JOBS_SHOWN)).await else { return view };
     view.now = snapshot.now;
+    view.leftovers = leftovers(&snapshot);
+    view.leftovers_more = view.leftovers.len() > limits::LEFTOVERS_SHOWN_MAX;
+    view.leftovers.truncate(limits::LEFTOVERS_SHOWN_MAX);
     view.jobs_live = snapshot.judge.live_count;
     let live: Vec<JobId> = snapshot.judge.live.iter().map(|job| job.job).collect();
     let recalled = recall(actors, move |history| {
@@ -97,7 +102,7 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
             noise: noise.iter().filter(|noise| noise.key.device == look.facts.uuid).cloned().collect(),
         })
         .collect();
-    view.runs = runs.into_iter().map(|(run, known)| run_row(run, known)).collect();
+    view.runs = runs.into_iter().map(|(run, known)| list::run_row(run, known)).collect();
     view.dev_runs = rows_in_line(&snapshot);
     view.jobs = snapshot
         .judge
@@ -108,24 +113,22 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
     view
 }
 
-fn run_row(run: RunId, known: RunHistory) -> RunRow {
-    RunRow {
-        run,
-        state: known.state,
-        repo: known.spec.repo,
-        kit: known.spec.kit.name,
-        champion: known.champion,
-        lanes: u8::try_from(known.spec.lanes.len()).unwrap_or(u8::MAX),
-    }
-}
-
-/// One run, over or not.
-pub(super) async fn run(actors: &Actors, id: RunId) -> Result<RunRow, No> {
-    let known = match recall(actors, move |history| history.runs.get(&id).cloned()).await? {
-        None => over::run(actors, id).await?,
-        known => known,
-    };
-    known.map(|known| run_row(id, known)).ok_or(No::Refusal(Refusal::UnknownRun { run: id }))
+/// The processes that development runs left behind, the oldest first: one more than are shown at most, where there are.
+fn leftovers(snapshot: &Snapshot) -> Vec<LeftoverRow> {
+    let kept =
+        snapshot.members.iter().flat_map(|(member, look)| look.leftovers.iter().map(move |kept| (*member, kept)));
+    let rows = kept.flat_map(|(member, kept)| {
+        kept.processes.iter().map(move |process| LeftoverRow {
+            dev_run: kept.dev_run,
+            run: kept.run,
+            lane: kept.lane,
+            member,
+            pid: process.pid,
+            command: process.command.clone(),
+            since: kept.since,
+        })
+    });
+    rows.take(limits::LEFTOVERS_SHOWN_MAX + 1).collect()
 }
 
 /// Development runs that are not over, in the order of the line.
@@ -231,7 +234,7 @@ async fn arrival_of(actors: &Actors, id: JobId) -> Result<Arrival, No> {
     }
 }
 
-fn row_of(spec: &DevRunSpec, status: DevRunStatus) -> DevRunRow {
+pub(super) fn row_of(spec: &DevRunSpec, status: DevRunStatus) -> DevRunRow {
     DevRunRow {
         dev_run: spec.dev_run,
         run: spec.run,

@@ -47,6 +47,40 @@ pub(super) async fn jobs(
         .collect())
 }
 
+/// Development runs of a run that are over, in the order of their ids.
+pub(super) async fn dev_runs(
+    actors: &Actors,
+    run: RunId,
+    after: Option<DevRunId>,
+    most: usize,
+) -> Result<Vec<DevRunHistory>, No> {
+    let which = WhichEnded::DevRunsOf { run, after, most };
+    let ended = read(actors, which, || format!("development runs of run {run}")).await?;
+    Ok(ended
+        .into_iter()
+        .filter_map(|ended| match ended {
+            Ended::DevRun { history } => Some(*history),
+            Ended::Job { .. } | Ended::Run { .. } => None,
+        })
+        .collect())
+}
+
+/// Runs that are over, the newest first.
+pub(super) async fn runs(
+    actors: &Actors,
+    before: Option<RunId>,
+    most: usize,
+) -> Result<Vec<(RunId, RunHistory)>, No> {
+    let ended = read(actors, WhichEnded::Runs { before, most }, || "runs".to_owned()).await?;
+    Ok(ended
+        .into_iter()
+        .filter_map(|ended| match ended {
+            Ended::Run { run, history } => Some((run, *history)),
+            Ended::Job { .. } | Ended::DevRun { .. } => None,
+        })
+        .collect())
+}
+
 /// The job that this key stands for, where it is over (rule A13).
 pub(super) async fn job_of_key(actors: &Actors, key: Option<&String>) -> Result<Option<Submitted>, No> {
     let ended = of_key(actors, key, WhichEnded::JobKey).await?;

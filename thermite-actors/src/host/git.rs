@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 pub mod capture;
 pub mod command;
 mod prune;
+mod size;
 pub mod whole;
 
 use command::{GitCommand, GitFault, path_of};
@@ -219,6 +220,7 @@ impl Git {
         if have.is_some() {
             return Ok(());
         }
+        self.check_size(repository, commit)?;
         self.command("fetch").git_dir(&store).run([
             OsString::from("--quiet"),
             "--no-tags".into(),

@@ -75,6 +75,23 @@ pub(super) fn read(connection: &Connection, which: &WhichEnded, wall_ms: i64) ->
                 (run.to_string(), after, most),
             )?
         }
+        WhichEnded::DevRunsOf { run, after, most } => {
+            let most = i64::try_from(*most).unwrap_or(i64::MAX);
+            query(
+                connection,
+                "SELECT body, sum FROM ended WHERE kind = 'dev_run' AND run = ?1 AND id > ?2 ORDER BY id LIMIT ?3",
+                (run.to_string(), after.map_or(String::new(), |after| after.to_string()), most),
+            )?
+        }
+        WhichEnded::Runs { before, most } => {
+            let most = i64::try_from(*most).unwrap_or(i64::MAX);
+            query(
+                connection,
+                "SELECT body, sum FROM ended WHERE kind = 'run' AND id < ?1 ORDER BY id DESC LIMIT ?2",
+                // Every id sorts before it.
+                (before.map_or("g".to_owned(), |before| before.to_string()), most),
+            )?
+        }
         WhichEnded::DevRun(id) => {
             let kept = by_id(id.to_string())?;
             if kept.is_empty()

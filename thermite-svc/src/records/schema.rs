@@ -21,7 +21,11 @@ pub const SCHEMA: u32 = MIGRATIONS.len() as u32;
 const APPLICATION: i32 = 0x7468_726d;
 
 /// One step each, never changed once published; plain SQL types only, so that another engine can take them over.
-const MIGRATIONS: &[Step] = &[Step { sql: LAYOUT_1, then: nothing }, Step { sql: LAYOUT_2, then: keep_what_is_over }];
+const MIGRATIONS: &[Step] = &[
+    Step { sql: LAYOUT_1, then: nothing },
+    Step { sql: LAYOUT_2, then: nothing },
+    Step { sql: LAYOUT_3, then: keep_what_is_over },
+];
 
 /// One step from a layout to the next: statements, then what statements cannot do.
 struct Step {
@@ -72,7 +76,16 @@ const LAYOUT_1: &str = "
 ";
 
 const LAYOUT_2: &str = "
-    ALTER TABLE log ADD COLUMN sum INTEGER;   -- check sum of the body; none in rows of layout 1
+    ALTER TABLE tokens ADD COLUMN from_file INTEGER NOT NULL DEFAULT 1; -- whether it is the data folder's file that has it
+    ALTER TABLE tokens ADD COLUMN lane INTEGER;       -- a lane's token: the lane
+    ALTER TABLE tokens ADD COLUMN run TEXT;           -- and the run, where it is for one alone
+    ALTER TABLE tokens ADD COLUMN note TEXT NOT NULL DEFAULT '';
+    ALTER TABLE tokens ADD COLUMN expires_ms INTEGER; -- when it ends: milliseconds since 1970
+    ALTER TABLE tokens ADD COLUMN used_ms INTEGER;    -- when it was last used, coarsely
+";
+
+const LAYOUT_3: &str = "
+    ALTER TABLE log ADD COLUMN sum INTEGER;   -- check sum of the body; none in rows of layouts 1 and 2
     CREATE TABLE ended (
         seq     INTEGER PRIMARY KEY,  -- order of the ends
         id      TEXT NOT NULL UNIQUE, -- the job, development run or run
@@ -89,6 +102,8 @@ const LAYOUT_2: &str = "
     CREATE INDEX ended_keys ON ended (kind, key) WHERE key IS NOT NULL;
     CREATE INDEX ended_adopted ON ended (adopted) WHERE adopted IS NOT NULL;
     CREATE INDEX ended_dev_runs ON ended (seq) WHERE kind = 'dev_run';
+    CREATE INDEX ended_dev_runs_of ON ended (run, id) WHERE kind = 'dev_run';
+    CREATE INDEX ended_runs ON ended (id) WHERE kind = 'run';
     CREATE TABLE checkpoints (        -- the fold of the log's first entries; the last two are kept
         position INTEGER PRIMARY KEY, -- how many entries
         wall_ms  INTEGER NOT NULL,
@@ -109,7 +124,7 @@ fn nothing(_: &Transaction<'_>, _: &Path) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Layout 1 had what is over in the log alone.
+/// Layouts 1 and 2 had what is over in the log alone.
 fn keep_what_is_over(transaction: &Transaction<'_>, file: &Path) -> rusqlite::Result<()> {
     let mut history = RigHistory::default();
     let mut keep = transaction.prepare(ended::INSERT)?;
