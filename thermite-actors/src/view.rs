@@ -50,6 +50,7 @@ pub struct RigView {
 
 /// One live process that a development run left behind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LeftoverRow {
     /// The development run.
     pub dev_run: DevRunId,
