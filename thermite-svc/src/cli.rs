@@ -106,12 +106,16 @@ struct TryArgs {
     /// Keep everything in this new or empty folder; else only the records stay
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
+    /// Plan for a speed-up of that many percent: a machine that is too noisy for 5 may do for 20
+    #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=100))]
+    plan: u8,
 }
 
 const AFTER_TRY: &str = "\
 Examples:
   thermite try
   thermite try --json --keep ./trial
+  thermite try --plan 20
 
 Serves this machine's CPUs as a rig on a free loopback port, lets three lanes try and submit a change each to a \
 small Rust program, and ends what it started. It takes a few minutes on a quiet machine; on a busy one it says \
@@ -144,7 +148,7 @@ pub(crate) fn main() -> ExitCode {
 fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
     match &cli.command {
         Command::Try(args) => {
-            let wishes = Wishes { json: args.json, keep: args.keep.clone() };
+            let wishes = Wishes { json: args.json, keep: args.keep.clone(), plan_percent: args.plan };
             match try_out(&wishes, &Stop::listen()?, say) {
                 Ok(code) => Ok(code),
                 Err(fault) => {
