@@ -138,6 +138,7 @@ impl fmt::Display for ThrowCause {
 
 /// How many blocks of a series were thrown away for one cause.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ThrownFor {
     /// The cause; of a throttled block the group that was held back most often in the series.
     pub cause: ThrowCause,
