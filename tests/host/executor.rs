@@ -7,7 +7,7 @@ use std::sync::Arc;
 use thermite_actors::host::clock::{self, BootClock};
 use thermite_actors::host::cpu::CpuDriver;
 use thermite_actors::host::executor::{ExecutorSettings, HostExecutor};
-use thermite_actors::host::launch::{Launcher, LauncherSettings};
+use thermite_actors::host::launch::{Launcher, LauncherSettings, Wanted};
 use thermite_actors::host::workspaces::{Accounts, HostWorkspaces};
 use thermite_actors::ports::{Clock, Executor, Outputs, RunRequest, StageRef, StopProof, TargetDriver, Workspaces};
 use thermite_core::block::{BlockTimes, Order, Pair, Side};
@@ -495,7 +495,7 @@ fn what_a_development_run_leaves_behind_ends_with_it_unless_the_contract_says_ke
         bench.executor.exited(hold(1)).await;
         let first = bench.executor.stop(hold(1), false).await;
         let kept_spec = keep(run(&kept));
-        let kept_id = kept_spec.dev_run;
+        let (kept_id, kept_lane) = (kept_spec.dev_run, kept_spec.lane);
         bench.executor.start(hold(2), kept_spec).await.unwrap();
         bench.executor.exited(hold(2)).await;
         let second = bench.executor.stop(hold(2), false).await;
@@ -507,10 +507,39 @@ fn what_a_development_run_leaves_behind_ends_with_it_unless_the_contract_says_ke
         assert_eq!([first, second, third], [StopProof::Empty, StopProof::Empty, StopProof::Empty]);
         assert_eq!((crate::driver::alive(&ended), crate::driver::alive(&cut)), (0, 0));
         assert!(crate::driver::alive(&kept) > 0, "leftovers live on");
-        let listed: Vec<DevRunId> = bench.executor.kept().iter().map(|kept| kept.dev_run).collect();
-        assert_eq!(listed, [kept_id]);
-        drop(bench);
-        wait_until("leftovers end with the rig", || crate::driver::alive(&kept) == 0);
+        wait_until("all that is kept is listed", || {
+            let listed = bench.executor.leftovers();
+            listed.len() == 1 && listed[0].processes.len() == crate::driver::alive(&kept)
+        });
+        let listed = bench.executor.leftovers();
+        assert_eq!((listed[0].dev_run, listed[0].lane), (kept_id, kept_lane));
+        assert!(listed[0].processes.iter().any(|process| process.command == "sh"), "{listed:?}");
+        assert!(listed[0].since <= BootClock.now());
+
+        assert_eq!(bench.executor.end_leftovers().await, StopProof::Empty, "the rig ends");
+
+        assert_eq!(crate::driver::alive(&kept), 0);
+        assert_eq!(bench.executor.leftovers(), []);
+    });
+}
+
+#[test]
+fn leftovers_that_end_by_themselves_are_no_longer_listed() {
+    local(async {
+        let Some(bench) = Bench::plain().await else { return };
+        let go_on = bench.lane(1).join("go-on");
+        let script = "setsid sh -c 'until [ -e go-on ]; do sleep 0.05; done' & exit 0";
+        let mut spec = bench.dev_run(&["sh", "-c", script]);
+        spec.contract.leftovers = Leftovers::Keep;
+        let hold = HoldId { number: 1, ..bench.hold };
+        bench.executor.start(hold, spec).await.unwrap();
+        bench.executor.exited(hold).await;
+        assert_eq!(bench.executor.stop(hold, false).await, StopProof::Empty);
+        assert_eq!(bench.executor.leftovers().len(), 1);
+
+        std::fs::write(go_on, "").unwrap();
+
+        wait_until("it is not listed any more", || bench.executor.leftovers().is_empty());
     });
 }
 
@@ -561,9 +590,11 @@ impl Bench {
             state: state.path().to_owned(),
             hidden: Vec::new(),
             program: env!("CARGO_BIN_EXE_host-rig").into(),
+            wanted: Wanted::BEST,
+            trial_uid: None,
         };
         let launcher = Launcher::open(settings).await.unwrap();
-        if !launcher.containment().is_isolating() {
+        if !launcher.containment().has_own_view() {
             println!("nothing can be launched here: {}", launcher.containment().missing_in_words());
             return None;
         }

@@ -3,6 +3,7 @@
 
 mod binary;
 mod cli;
+mod doctor;
 mod fed;
 mod folder;
 mod life;

@@ -8,8 +8,10 @@ mod ends;
 mod escapes;
 mod hostile;
 mod house;
+mod keep;
 mod killed;
 mod kills;
+mod layers;
 mod load;
 mod quota;
 

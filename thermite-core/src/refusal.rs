@@ -86,6 +86,27 @@ pub enum Refusal {
         /// Where it was looked for.
         looked_in: String,
     },
+    /// Rule A12: the program is there and cannot be executed.
+    #[error("program {program} is not executable: {file} {why}")]
+    NotExecutable {
+        /// The program.
+        program: String,
+        /// The file it was found as.
+        file: String,
+        /// What it is, and the way out.
+        why: String,
+    },
+    /// Rule A12: the lane's worktree was deleted after the run was started.
+    #[error(
+        "{lane}'s worktree {worktree} is gone; make it again there (`git worktree prune`, then `git worktree add`), or \
+         end the run and start one with the worktrees there are"
+    )]
+    WorktreeGone {
+        /// The lane.
+        lane: LaneId,
+        /// Where its worktree was.
+        worktree: String,
+    },
     /// The kit cannot be used; the sentence names file, line and what was expected.
     #[error("{why}")]
     Kit {

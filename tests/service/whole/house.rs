@@ -62,6 +62,8 @@ pub(super) struct House {
     folder: TempDir,
     /// What keeps its rig apart from others: accounts and a device lock of its own.
     apart: [(&'static str, String); 2],
+    /// The layer its runs are contained by, where it is not the best there is.
+    layer: Option<&'static str>,
     server: Mutex<Option<Own>>,
     agent: ureq::Agent,
     /// A word in the command lines of all that runs here.
@@ -110,7 +112,7 @@ impl House {
             .build()
             .new_agent();
         let tag = format!("whole-{}-{number}", std::process::id());
-        let house = House { who, apart: apart(&locks), folder, server: Mutex::default(), agent, tag };
+        let house = House { who, apart: apart(&locks), layer: None, folder, server: Mutex::default(), agent, tag };
         fs::write(house.path("probe"), "").unwrap();
         house.feed(load);
         house.lay_out(dev_run_max);
@@ -125,6 +127,15 @@ impl House {
             house.begin_run("kit.toml");
             house
         })
+    }
+
+    /// The same, with runs contained by that layer.
+    pub(super) fn served_on(who: Who, layer: &'static str, dev_run_max: &str) -> House {
+        let mut house = House::build(who, Load::Quiet, dev_run_max);
+        house.layer = Some(layer);
+        assert!(house.start(), "{layer} as {who:?}: {}", house.log_text());
+        house.begin_run("kit.toml");
+        house
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -157,12 +168,14 @@ impl House {
         let repo = self.path("repo");
         fs::create_dir_all(repo.join("src")).unwrap();
         let probe = self.at("probe");
-        for (name, most) in [("kit.toml", dev_run_max), ("short.toml", "5 s")] {
+        let kits =
+            [("kit.toml", dev_run_max, "stop"), ("short.toml", "5 s", "stop"), ("keep.toml", dev_run_max, "keep")];
+        for (name, most, leftovers) in kits {
             let kit = format!(
                 "name = \"whole\"\ntarget = \"cpu\"\nbuild = [\"sh\", \"build.sh\"]\ncheck = [\"test\", \"-s\", \"src/loops\"]\n\
                  measure = [\"./busy\", \"work\", \"{probe}\", \"{}\"]\ntimer = \"reported\"\neditable = [\"src/**\"]\n\
                  artefacts = [\"busy\", \"src/loops\"]\n\n[contract]\nplan_percent = 50\ngate_percent = 10\n\
-                 blocks_least = 3\nblocks_most = 12\ndev_run_max = \"{most}\"\n",
+                 blocks_least = 3\nblocks_most = 12\ndev_run_max = \"{most}\"\nleftovers = \"{leftovers}\"\n",
                 self.tag
             );
             fs::write(repo.join(name), kit).unwrap();
@@ -251,6 +264,7 @@ impl House {
         let mut serve = self.command(&["serve", "--listen", "127.0.0.1:0"]);
         self.log_of(&mut serve);
         serve.env("THERMITE_PROC_ROOT", self.path("fed")).envs(self.apart.clone());
+        serve.envs(self.layer.map(|layer| ("THERMITE_CONTAINMENT", layer)));
         serve
     }
 
@@ -276,7 +290,7 @@ impl House {
         until("the rig listens", || {
             if let Some(status) = server.0.try_wait().unwrap() {
                 let log = self.log_text();
-                assert!(log.contains("no isolation for a run here"), "the rig ended with {status}: {log}");
+                assert!(log.contains("no containment for a run here"), "the rig ended with {status}: {log}");
                 println!("skipped: {}", log.trim());
                 skipped = true;
             }
@@ -508,6 +522,10 @@ impl House {
 impl Drop for House {
     fn drop(&mut self) {
         self.terminate();
+        if self.layer.is_some() {
+            // Where the judge's copies are laid out for an account that cannot enter the data folder.
+            let _none_without = fs::remove_dir_all(format!("/var/tmp/thermite-{}", rig_name(&self.data())));
+        }
     }
 }
 

@@ -230,6 +230,8 @@ fn refused(refusal: &Refusal) -> (StatusCode, &'static str) {
         Refusal::EmptyCommand => (StatusCode::UNPROCESSABLE_ENTITY, "empty-command"),
         Refusal::CommandTooLong { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "command-too-long"),
         Refusal::NoSuchProgram { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "no-such-program"),
+        Refusal::NotExecutable { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "not-executable"),
+        Refusal::WorktreeGone { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "worktree-gone"),
         Refusal::Kit { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "kit"),
         Refusal::WrongTarget { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "wrong-target"),
         Refusal::Impossible { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "impossible"),
