@@ -4,8 +4,11 @@
 mod binary;
 mod cli;
 mod doctor;
+mod fed;
 mod folder;
 mod life;
+mod openapi;
+mod quota_group;
 mod records;
 mod rest;
 mod scripted;

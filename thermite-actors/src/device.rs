@@ -117,7 +117,7 @@ impl DeviceActor {
         }
         self.events.tell(RigHappening::Device { member: self.member(), state: self.device.view() });
         let deadline = self.device.next_deadline().map(|next| next.0);
-        self.alarm.set(ctx, self.clock.now(), deadline, Self::ring);
+        self.alarm.set(ctx, &self.clock, deadline, Self::ring);
     }
 
     fn launch(&mut self, number: u64, ctx: &mut Context<Self>) {

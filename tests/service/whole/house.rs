@@ -16,6 +16,7 @@ use thermite_svc::folder::{Endpoint, OWNER_TOKEN};
 use thermite_svc::records::RecordsReader;
 
 use crate::binary::{Own, Said, apart, command, git, thermite, until};
+use crate::fed;
 
 /// The lanes of a house.
 pub(super) const LANES: u32 = 3;
@@ -160,21 +161,7 @@ impl House {
             }
             return;
         }
-        // Put in place at once: a rig that reads meanwhile finds the old or the new.
-        let new = self.path("fed.new");
-        let cores = std::thread::available_parallelism().unwrap().get();
-        let lines: String = (0..cores).map(|cpu| format!("cpu{cpu} 0 0 0 0 0 0 0 0 0 0\n")).collect();
-        for (name, text) in [
-            ("loadavg", "0.00 0.00 0.00 1/200 77\n".to_owned()),
-            ("stat", format!("cpu 0 0 0 0 0 0 0 0 0 0\n{lines}")),
-            ("self/stat", "7 (rig) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 0 0 0".to_owned()),
-            ("self/status", format!("Name:\trig\nCpus_allowed_list:\t0-{}\n", cores - 1)),
-        ] {
-            fs::create_dir_all(new.join("self")).unwrap();
-            fs::write(new.join(name), text).unwrap();
-        }
-        let _no_link = fs::remove_file(root.join("proc"));
-        fs::rename(&new, root.join("proc")).unwrap();
+        fed::idle(&root);
     }
 
     fn lay_out(&self, dev_run_max: &str) {
@@ -274,20 +261,31 @@ impl House {
 
     /// `thermite serve` on this house, not started yet.
     pub(super) fn serve_command(&self) -> Command {
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log")).unwrap();
         let mut serve = self.command(&["serve", "--listen", "127.0.0.1:0"]);
-        serve.stdout(log.try_clone().unwrap()).stderr(log);
+        self.log_of(&mut serve);
         serve.env("THERMITE_PROC_ROOT", self.path("fed")).envs(self.apart.clone());
         serve.envs(self.layer.map(|layer| ("THERMITE_CONTAINMENT", layer)));
         serve
     }
 
+    /// Has a rig's command write into the house's log.
+    pub(super) fn log_of(&self, serve: &mut Command) {
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log")).unwrap();
+        serve.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+    }
+
     /// Starts the rig and waits until it listens; false where this machine gives no isolation, which is said.
     #[must_use]
     pub(super) fn start(&self) -> bool {
+        self.start_as(|serve| serve)
+    }
+
+    /// The same, by the command that `set` makes of the one that serves; it must become the rig's own process.
+    #[must_use]
+    pub(super) fn start_as(&self, set: impl FnOnce(Command) -> Command) -> bool {
         let mut place = self.server.lock().unwrap();
         assert!(place.is_none(), "one rig at a time");
-        let mut server = Own(self.serve_command().spawn().unwrap());
+        let mut server = Own(set(self.serve_command()).spawn().unwrap());
         let mut skipped = false;
         until("the rig listens", || {
             if let Some(status) = server.0.try_wait().unwrap() {
@@ -397,6 +395,15 @@ impl House {
     #[track_caller]
     pub(super) fn post(&self, path: &str, body: &Value) -> Value {
         self.send("POST", path, None, Some(body)).unwrap_or_else(|| panic!("no answer: {}", self.log_text())).ok()
+    }
+
+    /// An answer as it came, for what is hashed byte by byte.
+    #[track_caller]
+    pub(super) fn get_text(&self, path: &str) -> String {
+        let url = format!("{}{path}", self.endpoint().unwrap().url);
+        let token = fs::read_to_string(self.data().join(OWNER_TOKEN)).unwrap();
+        let request = self.agent.get(url).header("authorization", format!("Bearer {}", token.trim()));
+        request.call().unwrap().body_mut().read_to_string().unwrap()
     }
 
     /// Starts a run with that kit, ending the one there is.

@@ -18,12 +18,13 @@ use thermite_core::ids::{HoldId, LANE_MAX, LaneId};
 use thermite_core::limits;
 use thermite_core::stage::{StageStep, StepReport};
 
+use super::clock::{self, BootClock};
 use super::cpu::CpuDriver;
 use super::launch::{
     self, CaptureDir, HOME_AT, Identity, LaunchSpec, Launcher, Toolchains, hand_over, toolchain_mounts,
 };
 use super::workspaces::{Accounts, HostWorkspaces};
-use crate::ports::{Executor, Launched, Leftovers, StageRef, StopProof};
+use crate::ports::{Clock, Executor, Launched, Leftovers, StageRef, StopProof};
 
 mod artefact;
 mod holds;
@@ -204,7 +205,7 @@ impl Inner {
         let toolchains: Toolchains = tokio::select! {
             prepared = prepared => prepared.map_err(|error| error.to_string())??,
             () = hold.stopped() => return Err("it was stopped before its start".to_owned()),
-            () = tokio::time::sleep(limits::DEV_RUN_PREPARE_MAX.to_std()) => {
+            () = clock::sleep_until(BootClock.now() + limits::DEV_RUN_PREPARE_MAX) => {
                 return Err(format!("preparing it took longer than {}", limits::DEV_RUN_PREPARE_MAX));
             }
         };

@@ -41,6 +41,9 @@ pub(crate) struct ServeArgs {
     ends_with_parent: bool,
 }
 
+/// Where the judge's own share of the load outlives the rig, in the data folder.
+const OWN_SHARE: &str = "own-share.json";
+
 const AFTER: &str = "\
 Examples:
   thermite serve
@@ -143,6 +146,7 @@ async fn assemble(ground: Ground) -> Result<Parts, String> {
             CpuDriver::fed_from(root)
         }
     };
+    driver.remember_own_use(&data.join(OWN_SHARE));
     let executor =
         HostExecutor::open(launcher, workspaces.clone(), driver.clone(), ExecutorSettings { rig, data, accounts });
     let executor = executor.map_err(|error| format!("outputs: {error}"))?;

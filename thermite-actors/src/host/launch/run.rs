@@ -514,6 +514,11 @@ impl Run {
         }
     }
 
+    /// CPU time of the run's tree so far, in nanoseconds; none where it has no cgroup that counts it.
+    pub fn cpu_ns_so_far(&self) -> Option<u64> {
+        self.group.as_ref()?.cpu_ns()
+    }
+
     /// Answers when the command's first process has ended.
     pub async fn ended(&self) -> Ended {
         self.ended
