@@ -2,6 +2,7 @@
 //!
 //! No runtime is started for a command that talks to a rig: it opens one connection and is gone.
 
+mod backup;
 mod cancel;
 mod doctor;
 pub(crate) mod exit;
@@ -95,6 +96,10 @@ enum Command {
     Status(OnRig<status::StatusArgs>),
     /// Cancel a development run, waiting or running
     Cancel(OnRig<cancel::CancelArgs>),
+    /// Take a backup of the rig's data folder, whether or not it runs
+    Backup(backup::BackupArgs),
+    /// Make a data folder of a backup
+    Restore(backup::RestoreArgs),
     /// Recompute a verdict from its record, bit for bit
     Verify(OnRig<verify::VerifyArgs>),
 }
@@ -170,6 +175,11 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
         Command::End(OnRig { args, reach }) => runs::change(args, RunChange::End, &reach.client()?, say),
         Command::Status(OnRig { args, reach }) => status::status(args, &reach.client()?, say),
         Command::Cancel(OnRig { args, reach }) => cancel::cancel(args, &reach.client()?, say),
+        Command::Backup(args) => {
+            let folder = data_folder(args.data.clone(), &|name| std::env::var(name).ok())?;
+            Ok(backup::backup(args, &folder, say))
+        }
+        Command::Restore(args) => Ok(backup::restore(args, say)),
         Command::Verify(OnRig { args, reach }) => verify::verify(args, reach.folder()?, || reach.client(), say),
     }
 }
