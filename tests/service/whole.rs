@@ -6,6 +6,7 @@
 mod clocks;
 mod ends;
 mod escapes;
+mod flat;
 mod hostile;
 mod house;
 mod keep;
@@ -13,6 +14,8 @@ mod killed;
 mod kills;
 mod layers;
 mod load;
+mod room;
+mod taken_along;
 mod quota;
 
 /// Whether the long repetitions were asked for (`tests/long.sh`).

@@ -30,6 +30,7 @@ mod artefact;
 mod holds;
 mod judge;
 mod kept;
+mod room;
 
 use holds::{HeldDevRun, Hold, Holds};
 use kept::Kept;
