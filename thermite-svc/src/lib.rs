@@ -4,7 +4,9 @@
 
 pub mod device_lock;
 pub mod folder;
+pub mod plain;
 pub mod records;
+pub mod report;
 pub mod serve;
 pub mod server;
 pub mod settings;

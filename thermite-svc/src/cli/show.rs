@@ -11,6 +11,7 @@ use thermite_core::run::RunState;
 use thermite_core::stage::{StagePhase, StageView};
 use thermite_core::texts;
 use thermite_core::time::Moment;
+use thermite_svc::plain::{plain, plain_lines};
 
 /// A device's state.
 pub(crate) fn device(row: &DeviceRow, now: Moment) -> String {
@@ -24,10 +25,10 @@ pub(crate) fn device(row: &DeviceRow, now: Moment) -> String {
         }
         DeviceView::Stopping { cause, .. } => format!("what ran on it is being ended: {}", stop_cause(cause)),
         DeviceView::Out { why, next_try } => {
-            format!("out of service: {why}; tried again in {}", next_try.since(now))
+            format!("out of service: {}; tried again in {}", plain(why), next_try.since(now))
         }
     };
-    format!("{} ({}): {state}", row.member, row.facts.model)
+    format!("{} ({}): {state}", row.member, plain(&row.facts.model))
 }
 
 /// A device's state in a word, without its times.
@@ -37,7 +38,7 @@ pub(crate) fn device_word(state: &DeviceView) -> String {
         DeviceView::Ready => "free".to_owned(),
         DeviceView::Held { by, .. } => format!("held by {by}"),
         DeviceView::Stopping { .. } => "stopping".to_owned(),
-        DeviceView::Out { why, .. } => format!("out of service: {why}"),
+        DeviceView::Out { why, .. } => format!("out of service: {}", plain(why)),
     }
 }
 
@@ -49,20 +50,34 @@ pub(crate) fn run(row: &RunRow) -> String {
         RunState::Ended => "ended",
     };
     let lanes = if row.lanes == 1 { "1 lane".to_owned() } else { format!("{} lanes", row.lanes) };
-    let champion = short(&row.champion);
-    format!("run {}: {state}, kit {}, {lanes}, champion {champion}, {}", row.run, row.kit, row.repo.display())
+    let (kit, champion) = (plain(&row.kit), plain(short(&row.champion)));
+    let repo = plain(&row.repo.display().to_string());
+    format!("run {}: {state}, kit {kit}, {lanes}, champion {champion}, {repo}", row.run)
 }
 
 /// A development run with its command.
 pub(crate) fn dev_run(row: &DevRunRow, now: Moment) -> String {
-    format!("{}: {}: {}", row.lane, row.argv.join(" "), dev_run_status(&row.status, now))
+    format!("{}: {}: {}", row.lane, command(&row.argv), dev_run_status(&row.status, now))
+}
+
+/// A command on one line, as a shell would take it where that is told easily.
+pub(crate) fn command(argv: &[String]) -> String {
+    let words: Vec<String> = argv
+        .iter()
+        .map(|word| {
+            let shown = plain(word);
+            let is_bare = !shown.is_empty() && !shown.contains(|letter: char| " \t'\"\\$`|&;<>()*?#~".contains(letter));
+            if is_bare { shown } else { format!("'{}'", shown.replace('\'', "'\\''")) }
+        })
+        .collect();
+    words.join(" ")
 }
 
 /// What a development run does.
 pub(crate) fn dev_run_status(status: &DevRunStatus, now: Moment) -> String {
     match status {
         DevRunStatus::Recording => "is being recorded".to_owned(),
-        DevRunStatus::Waiting { sentence, .. } => sentence.clone(),
+        DevRunStatus::Waiting { sentence, .. } => plain(sentence),
         DevRunStatus::Starting { .. } => "starts".to_owned(),
         DevRunStatus::Running { since, limit_at, .. } => {
             let limit = limit_at.map(|at| format!(", at most {} more", at.since(now))).unwrap_or_default();
@@ -81,15 +96,15 @@ pub(crate) fn dev_run_end(end: &DevRunEnd) -> String {
         DevRunEnd::LimitReached { limit } => format!("ended at its limit of {limit}"),
         DevRunEnd::Cancelled => "cancelled".to_owned(),
         DevRunEnd::GaveUp { why } => why.to_string(),
-        DevRunEnd::NotStarted { why } => format!("not started: {why}"),
-        DevRunEnd::NotProved { why } => format!("{}: {why}", texts::NOT_PROVED),
+        DevRunEnd::NotStarted { why } => format!("not started: {}", plain(why)),
+        DevRunEnd::NotProved { why } => format!("{}: {}", texts::NOT_PROVED, plain(why)),
         DevRunEnd::RigEnded => "the rig ended while it ran; run the command again".to_owned(),
     }
 }
 
 /// A job.
 pub(crate) fn job(row: &JobRow) -> String {
-    format!("job {}: change {}: {}", row.job, short(&row.change), job_status(row))
+    format!("job {}: change {}: {}", row.job, plain(short(&row.change)), job_status(row))
 }
 
 /// What a job does.
@@ -99,7 +114,7 @@ pub(crate) fn job_status(row: &JobRow) -> String {
         None => (String::new(), String::new()),
         Some(why) => (format!(" (attempt {})", row.failures.len() + 1), format!("; infrastructure failed it: {why}")),
     };
-    match &row.status {
+    let said = match &row.status {
         JobStatus::Recording => "is being recorded".to_owned(),
         JobStatus::Waiting { sentence, .. } => format!("{}{attempt} {sentence}{last}", row.stage),
         JobStatus::Measuring { sentence: Some(sentence), stage: Some(stage), .. } => {
@@ -114,7 +129,8 @@ pub(crate) fn job_status(row: &JobRow) -> String {
         JobStatus::Measuring { sentence: None, stage: None, .. } => format!("{}{attempt} has the device", row.stage),
         JobStatus::Concluding => "is being concluded".to_owned(),
         JobStatus::Ended { outcome, .. } => job_outcome(outcome),
-    }
+    };
+    plain(&said)
 }
 
 /// How far a stage is.
@@ -140,7 +156,7 @@ pub(crate) fn stage_progress(stage: &StageView) -> String {
     }
 }
 
-/// How a job ended.
+/// How a job ended, in words that may hold several lines of what a failed command said.
 pub(crate) fn job_outcome(outcome: &JobOutcome) -> String {
     match outcome {
         JobOutcome::Win { adopted: true } => "win".to_owned(),
@@ -154,9 +170,9 @@ pub(crate) fn job_outcome(outcome: &JobOutcome) -> String {
                 ChangeStep::Check => "check",
                 ChangeStep::Measure => "measure",
             };
-            format!("the change failed to {step}: {why}")
+            format!("the change failed to {step}: {}", plain_lines(why))
         }
-        JobOutcome::NoVerdict { why } => format!("no verdict: {why}"),
+        JobOutcome::NoVerdict { why } => format!("no verdict: {}", plain_lines(why)),
     }
 }
 
@@ -195,7 +211,7 @@ fn stop_cause(cause: &StopCause) -> String {
         StopCause::RigEnding => "the rig is ending".to_owned(),
         StopCause::LimitReached { limit } => format!("it reached its limit of {limit}"),
         StopCause::Exited { .. } => "it ended".to_owned(),
-        StopCause::StartFailed { why } => format!("it could not be started: {why}"),
+        StopCause::StartFailed { why } => format!("it could not be started: {}", plain(why)),
     }
 }
 
