@@ -116,7 +116,7 @@ fn whole(at: usize, comparison: &Comparison) -> Markup {
                 }
             }
             @for (stage_at, stage) in comparison.stages.iter().enumerate().rev() {
-                (one_stage(&format!("c{at}s{stage_at}"), stage))
+                (one_stage(&format!("c{at}s{stage_at}"), stage, stage_at + 1 == comparison.stages.len()))
             }
         }
     }
@@ -148,7 +148,7 @@ fn headline(record: &VerdictRecord) -> Markup {
     }
 }
 
-fn one_stage(id: &str, stage: &Stage) -> Markup {
+fn one_stage(id: &str, stage: &Stage, decides: bool) -> Markup {
     let record = &stage.record;
     let figures = Figures::of(record);
     let heading = match record.facts.stage {
@@ -158,7 +158,7 @@ fn one_stage(id: &str, stage: &Stage) -> Markup {
     html! {
         section id=(id) aria-labelledby=(format!("{id}-heading")) {
             h2 id=(format!("{id}-heading")) { (heading) " " (pill(record.verdict)) }
-            p { (words::stopped(record)) " " (words::sentence(record)) "." }
+            p { (words::stopped(record)) @if !decides { " " (words::sentence(record)) "." } }
             (notes(record))
             (charts::ratios(id, record, &figures))
             (charts::intervals(id, record, &figures))
@@ -180,7 +180,7 @@ fn notes(record: &VerdictRecord) -> Markup {
     html! {
         ul class="notes" {
             li {
-                "Noise of this device with this kit: " (words::percent(record.noise.noise().scale)) " a block, "
+                "Noise of this device with this kit: " (words::noise(record.noise.noise().scale)) " a block, "
                 @if measured_here { "measured by this stage first, champion against champion" } @else { "measured before" }
                 ", over " (record.noise.noise().blocks) " blocks."
             }

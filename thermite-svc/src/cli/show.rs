@@ -149,7 +149,7 @@ pub(crate) fn stage_progress(stage: &StageView) -> String {
         }
         StagePhase::Comparing => {
             let evidence = stage.ln_w.map(|ln_w| format!(", ln W {ln_w:.2}")).unwrap_or_default();
-            let lower = stage.lower.map(|lower| format!(", lower bound {}", percent(lower))).unwrap_or_default();
+            let lower = stage.lower.map(|bound| format!(", lower bound {}", lower(bound))).unwrap_or_default();
             format!("block {} of at most {}{thrown}{evidence}{lower}", stage.accepted, stage.blocks_most)
         }
         StagePhase::Ended => "is over".to_owned(),
@@ -183,13 +183,31 @@ pub(crate) fn effect(of: &Bounds, accepted: usize, thrown: usize) -> String {
 }
 
 fn bounds(bounds: &Bounds) -> String {
-    let shown = |bound: Option<f64>| bound.map_or("none".to_owned(), percent);
+    let shown = |bound: Option<f64>, words: fn(f64) -> String| bound.map_or("none".to_owned(), words);
     format!(
         "lower bound {}, upper bound {}, HL {} (early-stopped)",
-        shown(bounds.lower),
-        shown(bounds.upper),
-        shown(bounds.estimate_early_stopped)
+        shown(bounds.lower, lower),
+        shown(bounds.upper, upper),
+        shown(bounds.estimate_early_stopped, percent)
     )
+}
+
+/// A lower bound in percent, rounded down: what is said must not be more than what is so.
+pub(crate) fn lower(ln: f64) -> String {
+    in_percent((ln.exp_m1() * 1_000.0 + ROUNDING).floor() / 10.0)
+}
+
+/// An upper bound in percent, rounded up.
+fn upper(ln: f64) -> String {
+    in_percent((ln.exp_m1() * 1_000.0 - ROUNDING).ceil() / 10.0)
+}
+
+/// A bound that is exact to the digits shown must not move for its last bit.
+const ROUNDING: f64 = 1e-9;
+
+fn in_percent(percent: f64) -> String {
+    // Adding zero makes a zero of one with a minus before it.
+    format!("{:+.1} %", percent + 0.0)
 }
 
 /// A speed-up given as its logarithm, in percent: `+14.1 %`.
@@ -257,6 +275,14 @@ mod tests {
         let of = Bounds { lower: Some(0.1), upper: None, estimate_early_stopped: Some(0.2) };
 
         assert_eq!(bounds(&of), "lower bound +10.5 %, upper bound none, HL +22.1 % (early-stopped)");
+    }
+
+    #[test]
+    fn bounds_are_rounded_away_from_each_other() {
+        assert_eq!((lower(0.0057), upper(0.0057)), ("+0.5 %".into(), "+0.6 %".into()));
+        assert_eq!((lower(-0.0491), upper(-0.0491)), ("-4.8 %".into(), "-4.7 %".into()));
+        assert_eq!((lower(0.05_f64.ln_1p()), upper(0.05_f64.ln_1p())), ("+5.0 %".into(), "+5.0 %".into()));
+        assert_eq!(upper(-0.0002), "+0.0 %");
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub(crate) fn check(text: &str) -> Result<Verified, VerifyFault> {
 }
 
 fn holds(found: &Verified) -> String {
-    let lower = found.lower.map_or("none".to_owned(), show::percent);
+    let lower = found.lower.map_or("none".to_owned(), show::lower);
     format!(
         "the record holds: {}; lower bound {lower}; {} blocks, {} thrown; sha256 {}",
         found.verdict, found.accepted, found.thrown, found.sha256

@@ -3,12 +3,27 @@
 
 use maud::{Markup, html};
 
-/// The width that a drawing is made for; it scales with the page.
-const WIDTH: f64 = 860.0;
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 92.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 34.0;
+
+/// How large a drawing is made; it scales with the page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    width: f64,
+    height: f64,
+    left: f64,
+    right: f64,
+}
+
+impl Size {
+    /// As wide as the page.
+    pub(super) const fn whole(height: f64) -> Size {
+        Size { width: 860.0, height, left: 64.0, right: 92.0 }
+    }
+
+    /// Half as wide, so that two stand side by side with letters of the same size.
+    pub(super) const HALF: Size = Size { width: 420.0, height: 130.0, left: 46.0, right: 44.0 };
+}
 
 /// A drawing: what it is called, what it shows in words, and its marks.
 #[derive(Debug)]
@@ -16,7 +31,7 @@ pub(super) struct Chart {
     id: String,
     title: String,
     description: String,
-    height: f64,
+    size: Size,
     x: Scale,
     y: Scale,
     marks: Vec<Markup>,
@@ -69,16 +84,16 @@ impl Scale {
 
 impl Chart {
     /// An empty drawing over `blocks` blocks, whose upright axis covers `range`.
-    pub(super) fn new(id: &str, title: &str, description: String, height: f64, blocks: usize, range: (f64, f64)) -> Chart {
+    pub(super) fn new(id: &str, title: &str, description: String, size: Size, blocks: usize, range: (f64, f64)) -> Chart {
         let (low, high) = range;
         let room = ((high - low) * 0.06).max(1e-9);
         Chart {
             id: id.to_owned(),
             title: title.to_owned(),
             description,
-            height,
-            x: Scale { from: 0.5, to: blocks as f64 + 0.5, low: LEFT, high: WIDTH - RIGHT },
-            y: Scale { from: low - room, to: high + room, low: height - BOTTOM, high: TOP },
+            size,
+            x: Scale { from: 0.5, to: blocks as f64 + 0.5, low: size.left, high: size.width - size.right },
+            y: Scale { from: low - room, to: high + room, low: size.height - BOTTOM, high: TOP },
             marks: Vec::new(),
             labels: Vec::new(),
         }
@@ -92,7 +107,7 @@ impl Chart {
     /// A level line over the whole width, named at its end.
     pub(super) fn level(&mut self, value: f64, class: &'static str, name: &str) {
         let y = self.y.at(value);
-        let (left, right) = (LEFT, WIDTH - RIGHT);
+        let (left, right) = (self.x.low, self.x.high);
         self.marks.push(html! { line class=(class) x1=(px(left)) x2=(px(right)) y1=(px(y)) y2=(px(y)) {} });
         self.label(value, class, name);
     }
@@ -169,7 +184,8 @@ impl Chart {
         let mut path = String::new();
         let mut pen_down = false;
         for (at, (block, value)) in values.iter().enumerate() {
-            let Some(value) = value.filter(|value| value.is_finite()) else {
+            // What lies outside would be drawn along the edge, as if it were so.
+            let Some(value) = value.filter(|value| self.shows(*value)) else {
                 pen_down = false;
                 continue;
             };
@@ -187,31 +203,32 @@ impl Chart {
     /// The drawing with its axes; `across` says what the level axis counts.
     pub(super) fn drawn(self, unit: Unit, across: &str) -> Markup {
         let (title, description) = (format!("{}-title", self.id), format!("{}-description", self.id));
-        let (left, right, bottom) = (px(LEFT), px(WIDTH - RIGHT), px(self.height - BOTTOM));
-        let upright = ticks(self.y.from, self.y.to, self.height / 44.0, unit);
-        let level = level_ticks(self.x.to - 0.5);
-        let labels = spread(self.labels, TOP + 4.0, self.height - BOTTOM);
+        let (left, right, bottom) = (px(self.x.low), px(self.x.high), px(self.y.low));
+        let Size { width, height, .. } = self.size;
+        let upright = ticks(self.y.from, self.y.to, height / 44.0, unit);
+        let level = level_ticks(self.x.to - 0.5, width / 80.0);
+        let labels = spread(self.labels, TOP + 4.0, self.y.low);
         html! {
-            svg role="img" viewBox=(format!("0 0 {WIDTH} {}", self.height)) aria-labelledby=(format!("{title} {description}")) {
+            svg role="img" viewBox=(format!("0 0 {width} {height}")) aria-labelledby=(format!("{title} {description}")) {
                 title id=(title) { (self.title) }
                 desc id=(description) { (self.description) }
                 g aria-hidden="true" {
                     @for (value, words) in &upright {
                         @let y = px(self.y.at(*value));
                         line class="grid" x1=(left) x2=(right) y1=(y) y2=(y) {}
-                        text class="tick" x=(px(LEFT - 8.0)) y=(y) dy="0.32em" text-anchor="end" { (words) }
+                        text class="tick" x=(px(self.x.low - 8.0)) y=(y) dy="0.32em" text-anchor="end" { (words) }
                     }
                     line class="axis" x1=(left) x2=(right) y1=(bottom) y2=(bottom) {}
                     @for block in level {
                         @let x = px(self.x.at(block));
-                        text class="tick" x=(x) y=(px(self.height - BOTTOM + 16.0)) text-anchor="middle" { (block) }
+                        text class="tick" x=(x) y=(px(self.y.low + 16.0)) text-anchor="middle" { (block) }
                     }
-                    text class="tick" x=(right) y=(px(self.height - 2.0)) text-anchor="end" { (across) }
+                    text class="tick" x=(right) y=(px(height - 2.0)) text-anchor="end" { (across) }
                 }
                 g { @for mark in &self.marks { (mark) } }
                 g aria-hidden="true" {
                     @for label in labels {
-                        text class=(format!("label {}", label.class)) x=(px(WIDTH - RIGHT + 8.0)) y=(px(label.y)) dy="0.32em" {
+                        text class=(format!("label {}", label.class)) x=(px(self.x.high + 8.0)) y=(px(label.y)) dy="0.32em" {
                             (label.text)
                         }
                     }
@@ -271,8 +288,8 @@ fn ticks(from: f64, to: f64, wanted: f64, unit: Unit) -> Vec<(f64, String)> {
 }
 
 /// Block numbers to write below.
-fn level_ticks(blocks: f64) -> Vec<f64> {
-    let step = round_step(blocks / 10.0).max(1.0);
+fn level_ticks(blocks: f64, wanted: f64) -> Vec<f64> {
+    let step = round_step(blocks / wanted).max(1.0);
     let mut all = vec![1.0];
     let mut next = step;
     while next <= blocks {
@@ -325,7 +342,7 @@ mod tests {
 
     #[test]
     fn what_lies_outside_is_drawn_at_the_edge_and_said_to() {
-        let mut chart = Chart::new("c", "t", String::new(), 200.0, 4, (0.0, 1.0));
+        let mut chart = Chart::new("c", "t", String::new(), Size::HALF, 4, (0.0, 1.0));
 
         chart.mark(1.0, 9.0, Shape::Disc, "dot", "block 1");
         let drawn = chart.drawn(Unit::Plain, "block").into_string();

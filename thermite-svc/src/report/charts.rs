@@ -7,7 +7,7 @@ use thermite_core::record::VerdictRecord;
 
 use crate::plain::plain;
 
-use super::chart::{Chart, Shape, Unit};
+use super::chart::{Chart, Shape, Size, Unit};
 use super::figures::{Figures, SignalFigures};
 use super::words::{self, percent, percent_or_none};
 
@@ -27,7 +27,7 @@ pub(super) fn ratios(id: &str, record: &VerdictRecord, figures: &Figures) -> Mar
         percent_or_none(bounds.upper)
     );
     let mut chart =
-        Chart::new(&format!("{id}-ratios"), "Speed-up in each block", description, 320.0, figures.blocks.len(), range);
+        Chart::new(&format!("{id}-ratios"), "Speed-up in each block", description, Size::whole(320.0), figures.blocks.len(), range);
     levels(&mut chart, record);
     if let Some(lower) = bounds.lower.filter(|lower| chart.shows(*lower)) {
         chart.level(lower, "bound", "lower");
@@ -66,7 +66,7 @@ pub(super) fn intervals(id: &str, record: &VerdictRecord, figures: &Figures) -> 
         percent_or_none(record.bounds.lower),
         percent_or_none(record.bounds.upper)
     );
-    let mut chart = Chart::new(&format!("{id}-intervals"), "The interval as it closed", description, 240.0, counted.len(), range);
+    let mut chart = Chart::new(&format!("{id}-intervals"), "The interval as it closed", description, Size::whole(240.0), counted.len(), range);
     let place = |accepted: usize| accepted as f64;
     let band: Vec<_> = counted.iter().map(|after| (place(after.accepted), after.lower, after.upper)).collect();
     chart.band("band", &band);
@@ -103,7 +103,7 @@ pub(super) fn evidence(id: &str, record: &VerdictRecord, figures: &Figures) -> M
         last.map_or(0.0, |after| after.ln_w),
         last.map_or(0.0, |after| after.ln_f)
     );
-    let mut chart = Chart::new(&format!("{id}-evidence"), "Evidence against its thresholds", description, 240.0, counted.len(), range);
+    let mut chart = Chart::new(&format!("{id}-evidence"), "Evidence against its thresholds", description, Size::whole(240.0), counted.len(), range);
     chart.level(0.0, "zero", "");
     chart.level(win, "threshold for", "W decides");
     if (win - futile).abs() > 1e-9 {
@@ -116,7 +116,8 @@ pub(super) fn evidence(id: &str, record: &VerdictRecord, figures: &Figures) -> M
         chart.label(last.ln_f.max(range.0), "against", "ln F");
     }
     figure(chart.drawn(Unit::Plain, "blocks that count"), html! {
-        strong { "Evidence against its thresholds." } " ln W, that the change is faster than " (percent(record.constants.null_margin))
+        strong { "Evidence against its thresholds." } " ln W, that the change is faster"
+        @if record.constants.null_margin > 0.0 { " than " (percent(record.constants.null_margin)) }
         ", decides at ln(1/" (alpha) ") = " (format!("{win:.2}")) " together with the gate; ln F, that it is not as fast as planned, at ln(1/"
         (beta) ") = " (format!("{futile:.2}")) ". With nothing to find, W reaches its threshold with a chance of at most "
         (super::share(alpha)) ", however often one looks."
@@ -137,7 +138,7 @@ pub(super) fn readings(id: &str, figures: &Figures) -> Markup {
                 (one_series(&format!("{id}-held"), "Held back by a CPU quota", "ms", &figures.held_ms, held))
             }
             @if figures.parted_ms.iter().any(Option::is_some) {
-                (one_series(&format!("{id}-clocks"), "Clocks parted by", "ms", &figures.parted_ms, parted))
+                (one_series(&format!("{id}-clocks"), "The clocks parted by", "ms", &figures.parted_ms, parted))
             }
         }
     }
@@ -151,7 +152,7 @@ fn one_signal(id: &str, signal: &SignalFigures) -> Markup {
     let (name, unit) = (plain(&signal.name), plain(&signal.unit));
     let limit = signal.limit.map(|limit| format!(", limit {limit:.2}")).unwrap_or_default();
     let description = format!("{name}: at most {reached:.2} {unit}{limit}.");
-    let mut chart = Chart::new(id, &name, description, 130.0, signal.before.len(), (least, most.max(least + 1e-6)));
+    let mut chart = Chart::new(id, &name, description, Size::HALF, signal.before.len(), (least, most.max(least + 1e-6)));
     if let Some(limit) = signal.limit {
         chart.level(limit, "threshold against", "limit");
     }
@@ -165,7 +166,7 @@ fn one_signal(id: &str, signal: &SignalFigures) -> Markup {
 fn one_series(id: &str, name: &str, unit: &str, values: &[Option<f64>], most: f64) -> Markup {
     let description = format!("{name}: at most {most:.1} {unit} in a block.");
     let lowest = values.iter().flatten().copied().fold(0.0, f64::min);
-    let mut chart = Chart::new(id, name, description, 130.0, values.len(), (lowest, most.max(1.0)));
+    let mut chart = Chart::new(id, name, description, Size::HALF, values.len(), (lowest, most.max(1.0)));
     chart.level(0.0, "zero", "");
     chart.line("trace reading", numbered(values));
     figure(chart.drawn(Unit::Plain, "block"), html! { strong { (name) } " at most " (format!("{most:.1}")) " " (unit) " in a block" })

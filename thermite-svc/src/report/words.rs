@@ -25,7 +25,7 @@ pub fn sentence(record: &VerdictRecord) -> String {
             format!("{} won its screening against {champion}; a confirmation is to decide", capital(&change))
         }
         (Verdict::NoGain { slower: true }, _) => match bounds.upper.filter(|upper| *upper < 0.0) {
-            Some(upper) => format!("{} is at least {} slower than {champion}", capital(&change), share_down(-upper)),
+            Some(upper) => format!("{} is at least {} slower than {champion}", capital(&change), loss_down(upper)),
             None => format!("{} is slower than {champion}", capital(&change)),
         },
         (Verdict::NoGain { slower: false }, _) => format!(
@@ -94,9 +94,22 @@ pub fn percent_or_none(ln: Option<f64>) -> String {
     ln.map_or_else(|| "none".to_owned(), percent)
 }
 
+/// A device's noise, which has no direction.
+pub fn noise(scale: f64) -> String {
+    format!("{:.2}{NBSP}%", scale.exp_m1() * 100.0)
+}
+
 /// A positive effect as a share without a sign, rounded down: fit to follow "at least".
 pub fn share_down(ln: f64) -> String {
-    let share = ln.exp_m1() * 100.0;
+    rounded_down(ln.exp_m1() * 100.0)
+}
+
+/// A negative effect likewise.
+fn loss_down(ln: f64) -> String {
+    rounded_down(-ln.exp_m1() * 100.0)
+}
+
+fn rounded_down(share: f64) -> String {
     let digits = if share >= 1.0 { 1 } else { 2 };
     let scale = f64::powi(10.0, digits);
     // A share that is exact to the last digits shown must not fall by one for its last bit.
@@ -155,6 +168,7 @@ mod tests {
         assert_eq!(share_down(0.05_f64.ln_1p()), "5.0\u{a0}%");
         assert_eq!(share_down(0.0049_f64.ln_1p()), "0.49\u{a0}%");
         assert_eq!(share_down(0.00499_f64.ln_1p()), "0.49\u{a0}%");
+        assert_eq!(loss_down((-0.0479_f64).ln_1p()), "4.7\u{a0}%");
     }
 
     #[test]

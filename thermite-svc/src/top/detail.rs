@@ -8,7 +8,7 @@ use thermite_svc::plain::plain;
 
 use crate::cli::show;
 
-use super::rows::held_for;
+use super::rows::{held_for, with_short_ids};
 use super::screen::{Event, Rig, RowId, Told};
 
 /// How an event is to be taken.
@@ -35,10 +35,10 @@ fn of_row(rig: &Rig, view: &RigView, row: RowId) -> Option<(String, Vec<String>)
         RowId::Job(job) => {
             let row = view.jobs.iter().find(|row| row.job == job)?;
             let mut lines = vec![show::job_status(row)];
-            lines.push(format!("change {}, champion {}", plain(&row.change), plain(&row.champion)));
-            if !row.failures.is_empty() {
-                let failures = row.failures.len();
-                lines.push(format!("failed by infrastructure {failures} times, last: {}", plain(&row.failures[failures - 1])));
+            let long = |commit: &str| plain(commit.get(..16).unwrap_or(commit));
+            lines.push(format!("change {}, champion {}", long(&row.change), long(&row.champion)));
+            if row.failures.len() > 1 {
+                lines.push(format!("infrastructure failed it {} times; the last cause is above", row.failures.len()));
             }
             (format!("job {job}"), lines)
         }
@@ -77,8 +77,8 @@ fn device(rig: &Rig, row: &DeviceRow) -> Vec<String> {
         let age = Span::millis(rig.wall_ms().saturating_sub(noise.wall_ms));
         let kit: String = noise.key.kit.chars().take(12).collect();
         lines.push(format!(
-            "noise {} a block with kit {}, over {} blocks, {age} old",
-            show::percent(noise.scale),
+            "noise {:.1} % a block with kit {}, over {} blocks, {age} old",
+            noise.scale.exp_m1() * 100.0,
             plain(&kit),
             noise.blocks
         ));
@@ -130,16 +130,18 @@ fn fact_words(fact: &LogEntry) -> (String, Tone) {
         }
         LogEntry::ChampionMoved { to, .. } => (format!("{} is the champion", plain(show::short(to))), Tone::Good),
         LogEntry::NoiseMeasured { noise } => {
-            plainly(format!("noise measured: {} a block", show::percent(noise.scale)))
+            plainly(format!("noise measured: {:.1} % a block", noise.scale.exp_m1() * 100.0))
         }
         LogEntry::DevRunAsked { spec, .. } => plainly(format!("{} asked for {}", spec.lane, show::command(&spec.argv))),
-        LogEntry::DevRunStarted { hold, .. } => plainly(format!("a development run started on {}", hold.member)),
-        LogEntry::DevRunEnded { end, .. } => plainly(format!("a development run {}", show::dev_run_end(end))),
+        LogEntry::DevRunStarted { dev_run, hold } => {
+            plainly(format!("development run {} started on {}", tail(dev_run), hold.member))
+        }
+        LogEntry::DevRunEnded { dev_run, end } => {
+            plainly(format!("development run {}: {}", tail(dev_run), show::dev_run_end(end)))
+        }
     }
 }
 
-/// The end of an id tells it from its neighbours; its beginning is the time.
 fn tail(id: &impl ToString) -> String {
-    let text = id.to_string();
-    format!("…{}", text.get(text.len().saturating_sub(6)..).unwrap_or(&text))
+    with_short_ids(&id.to_string())
 }

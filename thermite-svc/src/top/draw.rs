@@ -127,9 +127,9 @@ fn draw_title(screen: &Screen, palette: Palette, area: Rect, buffer: &mut Buffer
 
 /// The list, moved so that the chosen row is seen.
 fn draw_list(screen: &Screen, palette: Palette, area: Rect, buffer: &mut Buffer) {
-    let lines = rows::list(screen.shown(), palette, usize::from(area.width));
-    let chosen = screen.chosen();
     let height = usize::from(area.height);
+    let lines = rows::list(screen.shown(), palette, usize::from(area.width), height);
+    let chosen = screen.chosen();
     let is_chosen = |line: &ListLine| chosen.is_some() && line.row == chosen;
     let first = lines.iter().position(is_chosen).unwrap_or(0);
     let last = lines.iter().rposition(is_chosen).unwrap_or(0);

@@ -5,7 +5,7 @@ use ratatui::text::{Line, Span as Piece};
 
 use thermite_actors::view::{DevRunRow, DevRunStatus, DeviceRow, JobRow, JobStatus, RigView, RunRow};
 use thermite_core::device::DeviceView;
-use thermite_core::ids::Holder;
+use thermite_core::ids::{Holder, JobId};
 use thermite_core::job::StageKind;
 use thermite_core::limits;
 use thermite_core::run::RunState;
@@ -13,6 +13,7 @@ use thermite_core::stage::{StagePhase, StageView};
 use thermite_core::time::Span;
 use thermite_core::verdict::hodges_lehmann;
 use thermite_svc::plain::plain;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::cli::say::cut_to;
 use crate::cli::show;
@@ -30,8 +31,25 @@ pub(super) struct ListLine {
     pub(super) line: Line<'static>,
 }
 
-/// The whole list, as wide as `width`.
-pub(super) fn list(rig: &Rig, palette: Palette, width: usize) -> Vec<ListLine> {
+/// The list as it fits: sentences whole where there is room below each other, since their end says how a wait ends; else
+/// one line for each row.
+pub(super) fn list(rig: &Rig, palette: Palette, width: usize, height: usize) -> Vec<ListLine> {
+    let whole = listed(rig, palette, Room { width, lines: LINES_MOST });
+    if whole.len() <= height { whole } else { listed(rig, palette, Room { width, lines: 1 }) }
+}
+
+/// Lines that one row takes at most.
+const LINES_MOST: usize = 3;
+
+/// What a row may take.
+#[derive(Clone, Copy)]
+struct Room {
+    width: usize,
+    lines: usize,
+}
+
+fn listed(rig: &Rig, palette: Palette, room: Room) -> Vec<ListLine> {
+    let width = room.width;
     let mut lines = Vec::new();
     let Some((_, view)) = &rig.view else {
         lines.push(remark("no view yet", palette));
@@ -39,36 +57,39 @@ pub(super) fn list(rig: &Rig, palette: Palette, width: usize) -> Vec<ListLine> {
     };
     lines.push(heading("DEVICES", "", palette, width));
     for row in &view.devices {
-        lines.push(ListLine { row: Some(RowId::Device(row.member)), line: device(rig, view, row, palette, width) });
+        push(&mut lines, RowId::Device(row.member), device(rig, view, row, palette, room));
     }
-    jobs(&mut lines, rig, view, palette, width);
+    jobs(&mut lines, rig, view, palette, room);
     let waiting = view.dev_runs.len();
     lines.push(heading("LINE", &counted(waiting, "development run", "development runs"), palette, width));
     if waiting == 0 {
         lines.push(remark("no development run waits or runs", palette));
     }
     for row in &view.dev_runs {
-        lines.push(ListLine { row: Some(RowId::DevRun(row.dev_run)), line: dev_run(rig, row, palette, width) });
+        push(&mut lines, RowId::DevRun(row.dev_run), dev_run(rig, row, palette, room));
     }
-    runs(&mut lines, view, palette, width);
+    runs(&mut lines, view, palette, room);
     lines
 }
 
-fn jobs(lines: &mut Vec<ListLine>, rig: &Rig, view: &RigView, palette: Palette, width: usize) {
+fn push(lines: &mut Vec<ListLine>, row: RowId, of: Vec<Line<'static>>) {
+    lines.extend(of.into_iter().map(|line| ListLine { row: Some(row), line }));
+}
+
+fn jobs(lines: &mut Vec<ListLine>, rig: &Rig, view: &RigView, palette: Palette, room: Room) {
+    let width = room.width;
     lines.push(heading("JOBS", &counted(view.jobs_live, "job", "jobs"), palette, width));
     if view.jobs.is_empty() {
         lines.push(remark("no job: submit one with `thermite judge --change REV`", palette));
     }
     for row in &view.jobs {
-        let id = Some(RowId::Job(row.job));
-        lines.push(ListLine { row: id, line: job(row, palette, width) });
+        let id = RowId::Job(row.job);
+        push(lines, id, job(row, palette, room));
         if let JobStatus::Measuring { stage: Some(stage), .. } = &row.status
             && stage.phase == StagePhase::Comparing
         {
-            lines.push(ListLine { row: id, line: evidence(stage, palette) });
-            if let Some(line) = rig.blocks.get(&row.job).and_then(|blocks| ratios(blocks, palette, width)) {
-                lines.push(ListLine { row: id, line });
-            }
+            let ratios = rig.blocks.get(&row.job).and_then(|blocks| ratios(blocks, palette, width));
+            push(lines, id, std::iter::once(evidence(stage, palette, width)).chain(ratios).collect());
         }
     }
     let more = view.jobs_live.saturating_sub(view.jobs.len());
@@ -77,13 +98,14 @@ fn jobs(lines: &mut Vec<ListLine>, rig: &Rig, view: &RigView, palette: Palette, 
     }
 }
 
-fn runs(lines: &mut Vec<ListLine>, view: &RigView, palette: Palette, width: usize) {
+fn runs(lines: &mut Vec<ListLine>, view: &RigView, palette: Palette, room: Room) {
     let ended = view.runs.iter().filter(|run| run.state == RunState::Ended).count();
     let note = if ended > 0 { format!("{ended} ended") } else { String::new() };
-    lines.push(heading("RUNS", &note, palette, width));
-    let live = view.runs.iter().filter(|run| run.state != RunState::Ended);
+    lines.push(heading("RUNS", &note, palette, room.width));
     let before = lines.len();
-    lines.extend(live.map(|row| ListLine { row: Some(RowId::Run(row.run)), line: run(row, palette, width) }));
+    for row in view.runs.iter().filter(|run| run.state != RunState::Ended) {
+        push(lines, RowId::Run(row.run), run(row, palette, room));
+    }
     if lines.len() == before {
         lines.push(remark("no run is being worked on: start one with `thermite start`", palette));
     }
@@ -103,20 +125,74 @@ fn remark(text: &str, palette: Palette) -> ListLine {
     ListLine { row: None, line: Line::styled(format!("  {text}"), palette.dim()) }
 }
 
-/// A row: its name, what it does, cut to the width.
-fn row(name: &str, text: &str, style: Style, width: usize) -> Line<'static> {
-    let name = cut_to(name, NAME);
-    let room = width.saturating_sub(NAME + 4);
-    let text = cut_to(text, room);
-    Line::from(vec![Piece::raw(format!("  {} ", padded(&name, NAME))), Piece::styled(text, style)])
+/// A row: its name, and what it does in as many lines as there is room for.
+fn row(name: &str, text: &str, style: Style, room: Room) -> Vec<Line<'static>> {
+    let columns = room.width.saturating_sub(NAME + 4);
+    let text = with_short_ids(text);
+    let lines = match wrap(&text, columns) {
+        lines if lines.len() <= room.lines => lines,
+        mut lines => {
+            let rest = lines.split_off(room.lines - 1).join(" ");
+            lines.push(cut_to(&rest, columns));
+            lines
+        }
+    };
+    let mut name = cut_to(name, NAME);
+    let line = |text| {
+        let name = std::mem::take(&mut name);
+        Line::from(vec![Piece::raw(format!("  {} ", padded(&name, NAME))), Piece::styled(text, style)])
+    };
+    lines.into_iter().map(line).collect()
 }
 
+/// Breaks between words; a word that is longer than a line is broken where the line ends.
+fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is always a line");
+        let needed = line.width() + usize::from(!line.is_empty()) + word.width();
+        if needed <= columns {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+            continue;
+        }
+        if !line.is_empty() {
+            lines.push(String::new());
+        }
+        for letter in word.chars() {
+            let line = lines.last_mut().expect("there is always a line");
+            if line.width() + letter.width().unwrap_or(0) > columns.max(2) {
+                lines.push(letter.to_string());
+            } else {
+                line.push(letter);
+            }
+        }
+    }
+    lines
+}
+
+/// The end of an id tells it from its neighbours; its beginning is the time. The detail has it whole.
+pub(super) fn with_short_ids(text: &str) -> String {
+    let words = text.split_inclusive(|letter: char| !letter.is_ascii_hexdigit() && letter != '-');
+    words
+        .map(|word| {
+            let (id, rest) = word.split_at(word.len().min(ID));
+            let is_id = id.len() == ID && id.parse::<JobId>().is_ok() && !rest.starts_with(|next: char| next.is_alphanumeric());
+            if is_id { format!("…{}{rest}", &id[ID - 6..]) } else { word.to_owned() }
+        })
+        .collect()
+}
+
+/// Letters of an id.
+const ID: usize = 36;
+
 fn padded(text: &str, columns: usize) -> String {
-    use unicode_width::UnicodeWidthStr;
     format!("{text}{}", " ".repeat(columns.saturating_sub(text.width())))
 }
 
-fn device(rig: &Rig, view: &RigView, of: &DeviceRow, palette: Palette, width: usize) -> Line<'static> {
+fn device(rig: &Rig, view: &RigView, of: &DeviceRow, palette: Palette, room: Room) -> Vec<Line<'static>> {
     let (text, style) = match &of.state {
         DeviceView::Ready => (format!("free · {}", plain(&of.facts.model)), palette.good()),
         DeviceView::Held { by, .. } => {
@@ -129,7 +205,7 @@ fn device(rig: &Rig, view: &RigView, of: &DeviceRow, palette: Palette, width: us
             (format!("OUT OF SERVICE, tried again in {in_time}: {}", plain(why)), palette.bad())
         }
     };
-    row(&of.member.to_string(), &text, style, width)
+    row(&of.member.to_string(), &text, style, room)
 }
 
 /// How long the holder has it, as far as that was seen.
@@ -158,7 +234,7 @@ fn holder(view: &RigView, of: &DeviceRow) -> Option<String> {
     }
 }
 
-fn job(of: &JobRow, palette: Palette, width: usize) -> Line<'static> {
+fn job(of: &JobRow, palette: Palette, room: Room) -> Vec<Line<'static>> {
     let style = match &of.status {
         JobStatus::Measuring { sentence: Some(_), .. } => palette.warn(),
         JobStatus::Measuring { .. } | JobStatus::Concluding => palette.accent(),
@@ -174,25 +250,26 @@ fn job(of: &JobRow, palette: Palette, width: usize) -> Line<'static> {
         }
         _ => show::job_status(of),
     };
-    row(&plain(show::short(&of.change)), &text, style, width)
+    row(&plain(show::short(&of.change)), &text, style, room)
 }
 
 /// W and F against what decides, and the lower bound so far.
-fn evidence(stage: &StageView, palette: Palette) -> Line<'static> {
+fn evidence(stage: &StageView, palette: Palette, width: usize) -> Line<'static> {
     let alpha = match stage.stage {
         StageKind::Screening => limits::SCREENING_ALPHA,
         StageKind::Confirmation => limits::CONFIRMATION_ALPHA,
     };
+    let (columns, of) = if width < 78 { (6, "/") } else { (if width < 90 { 6 } else { 10 }, " of ") };
     let mut pieces = vec![Piece::raw(" ".repeat(NAME + 3))];
-    let shares = [("win", stage.ln_w, alpha, palette.good()), ("no gain", stage.ln_f, limits::FUTILITY_BETA, palette.warn())];
+    let shares = [("W", stage.ln_w, alpha, palette.good()), ("F", stage.ln_f, limits::FUTILITY_BETA, palette.warn())];
     for (name, ln, chance, style) in shares {
         let most = (1.0 / chance).ln();
         let ln = ln.unwrap_or(0.0);
-        pieces.push(Piece::styled(format!("{name} "), palette.dim()));
-        pieces.push(Piece::styled(bar(ln / most, 10), style));
-        pieces.push(Piece::raw(format!(" {ln:.1} of {most:.1}  ")));
+        pieces.push(Piece::styled(format!("ln {name} "), palette.dim()));
+        pieces.push(Piece::styled(bar(ln / most, columns), style));
+        pieces.push(Piece::raw(format!(" {ln:.1}{of}{most:.1}  ")));
     }
-    let lower = stage.lower.map_or("none yet".to_owned(), show::percent);
+    let lower = stage.lower.map_or("none yet".to_owned(), show::lower);
     pieces.push(Piece::styled("lower ", palette.dim()));
     pieces.push(Piece::styled(lower, palette.bold()));
     Line::from(pieces)
@@ -227,7 +304,7 @@ fn bar(share: f64, columns: usize) -> String {
     format!("{}{}", "█".repeat(full), "░".repeat(columns - full))
 }
 
-fn dev_run(rig: &Rig, of: &DevRunRow, palette: Palette, width: usize) -> Line<'static> {
+fn dev_run(rig: &Rig, of: &DevRunRow, palette: Palette, room: Room) -> Vec<Line<'static>> {
     let style = match &of.status {
         DevRunStatus::Running { .. } | DevRunStatus::Starting { .. } => palette.accent(),
         DevRunStatus::Stopping { .. } => palette.warn(),
@@ -235,13 +312,14 @@ fn dev_run(rig: &Rig, of: &DevRunRow, palette: Palette, width: usize) -> Line<'s
         DevRunStatus::Ended { .. } => palette.dim(),
     };
     let text = match &of.status {
-        DevRunStatus::Waiting { .. } => show::dev_run_status(&of.status, rig.moment()),
+        // On one line the sentence needs all of it.
+        DevRunStatus::Waiting { .. } if room.lines == 1 => show::dev_run_status(&of.status, rig.moment()),
         _ => format!("{}: {}", show::command(&of.argv), show::dev_run_status(&of.status, rig.moment())),
     };
-    row(&of.lane.to_string(), &text, style, width)
+    row(&of.lane.to_string(), &text, style, room)
 }
 
-fn run(of: &RunRow, palette: Palette, width: usize) -> Line<'static> {
+fn run(of: &RunRow, palette: Palette, room: Room) -> Vec<Line<'static>> {
     let (state, style) = match of.state {
         RunState::Running => ("running", palette.plain()),
         RunState::Paused => ("PAUSED", palette.warn()),
@@ -249,7 +327,7 @@ fn run(of: &RunRow, palette: Palette, width: usize) -> Line<'static> {
     };
     let lanes = counted(usize::from(of.lanes), "lane", "lanes");
     let (champion, repo) = (plain(show::short(&of.champion)), plain(&of.repo.display().to_string()));
-    row(&plain(&of.kit), &format!("{state}, {lanes}, champion {champion}, {repo}"), style, width)
+    row(&plain(&of.kit), &format!("{state}, {lanes}, champion {champion}, {repo}"), style, room)
 }
 
 fn counted(number: usize, one: &str, many: &str) -> String {

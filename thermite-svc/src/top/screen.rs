@@ -171,10 +171,7 @@ impl Screen {
     fn select(&mut self, to: impl FnOnce(usize, usize) -> usize) {
         let rows = self.shown().rows();
         let Some(last) = rows.len().checked_sub(1) else { return };
-        let at = self.selected_at(&rows);
-        // The first key shows where one is.
-        let next = if self.selected.is_some_and(|row| rows.contains(&row)) { to(at, last) } else { at };
-        self.selected = rows.get(next).copied();
+        self.selected = rows.get(to(self.selected_at(&rows), last)).copied();
     }
 
     /// The row whose detail is shown: the chosen one, else the one that most wants to be looked at.
