@@ -3,9 +3,11 @@
 
 mod binary;
 mod cli;
+mod command_line;
 mod folder;
 mod life;
 mod records;
+mod report;
 mod rest;
 mod scripted;
 mod support;

@@ -88,8 +88,8 @@ fn overview(comparisons: &[Comparison]) -> Markup {
                         tr {
                             th scope="row" { a href=(format!("#c{at}")) { (name(at, comparison)) } }
                             td { (verdict_words(comparison)) }
-                            td class="figure" { (last.map_or_else(String::new, |last| words::percent_or_none(last.bounds.lower))) }
-                            td class="figure" { (last.map_or_else(String::new, |last| words::percent_or_none(last.bounds.upper))) }
+                            td class="figure" { (last.map_or_else(String::new, |last| words::lower(last.bounds.lower))) }
+                            td class="figure" { (last.map_or_else(String::new, |last| words::upper(last.bounds.upper))) }
                             td class="figure" { (last.map_or(0, |last| last.after.len())) }
                         }
                     }
@@ -130,15 +130,15 @@ fn headline(record: &VerdictRecord) -> Markup {
     html! {
         p { (pill(record.verdict)) }
         h1 { (words::sentence(record)) "." }
-        p class="claim" { strong { "What may be claimed: " } (record.claim) "." }
+        p class="claim" { strong { "What may be claimed: " } (plain(&record.claim)) "." }
         p class="measured" {
             "Kit " strong { (plain(&facts.kit)) } ", measured on " strong { (plain(&facts.on.model)) } ", "
             time { (words::date(facts.wall_ms)) } "."
         }
         dl class="cards" {
-            div class="card first" { dt { "Lower bound" } dd { (words::percent_or_none(bounds.lower)) }
+            div class="card first" { dt { "Lower bound" } dd { (words::lower(bounds.lower)) }
                 dd class="note" { "above this, but for a chance of " (share(record.constants.alpha)) } }
-            div class="card" { dt { "Upper bound" } dd { (words::percent_or_none(bounds.upper)) }
+            div class="card" { dt { "Upper bound" } dd { (words::upper(bounds.upper)) }
                 dd class="note" { "below this, but for a chance of " (share(record.constants.beta)) } }
             div class="card" { dt { "Estimate" } dd { (words::percent_or_none(bounds.estimate_early_stopped)) }
                 dd class="note" { "Hodges-Lehmann, early-stopped: at a win it tends to lie above the truth" } }

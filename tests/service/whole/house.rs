@@ -170,12 +170,13 @@ impl House {
         let repo = self.path("repo");
         fs::create_dir_all(repo.join("src")).unwrap();
         let probe = self.at("probe");
-        for (name, most) in [("kit.toml", dev_run_max), ("short.toml", "5 s")] {
+        let kits = [("kit.toml", dev_run_max, 3, 12), ("short.toml", "5 s", 3, 12), ("one-block.toml", dev_run_max, 1, 1)];
+        for (name, most, blocks_least, blocks_most) in kits {
             let kit = format!(
                 "name = \"whole\"\ntarget = \"cpu\"\nbuild = [\"sh\", \"build.sh\"]\ncheck = [\"test\", \"-s\", \"src/loops\"]\n\
                  measure = [\"./busy\", \"work\", \"{probe}\", \"{}\"]\ntimer = \"reported\"\neditable = [\"src/**\"]\n\
                  artefacts = [\"busy\", \"src/loops\"]\n\n[contract]\nplan_percent = 50\ngate_percent = 10\n\
-                 blocks_least = 3\nblocks_most = 12\ndev_run_max = \"{most}\"\n",
+                 blocks_least = {blocks_least}\nblocks_most = {blocks_most}\ndev_run_max = \"{most}\"\n",
                 self.tag
             );
             fs::write(repo.join(name), kit).unwrap();

@@ -8,7 +8,7 @@ use super::say::Say;
 
 /// What `exit-codes` takes.
 #[derive(Debug, Args)]
-#[command(after_help = AFTER)]
+#[command(after_help = format!("{AFTER}\n\nExit codes:\n{}", table()))]
 pub(crate) struct ExitCodesArgs {
     /// Print one JSON object
     #[arg(long)]
@@ -17,9 +17,7 @@ pub(crate) struct ExitCodesArgs {
 
 const AFTER: &str = "\
 Example:
-  thermite exit-codes
-
-`thermite help exit-codes` shows the same table.";
+  thermite exit-codes";
 
 /// Prints the table.
 pub(crate) fn exit_codes(args: &ExitCodesArgs, say: &Say) -> u8 {

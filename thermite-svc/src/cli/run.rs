@@ -88,6 +88,9 @@ pub(crate) fn run(args: &RunArgs, client: impl FnOnce() -> anyhow::Result<Client
     let mut nobody_reads = false;
     let end = follow(&client, dev_run, |news| {
         nobody_reads |= !teller.tell(&news);
+        if stop.is_asked() {
+            teller.cancels();
+        }
         if nobody_reads || stop.is_asked() { Wish::Cancel } else { Wish::GoOn }
     })?;
     teller.end(&end);
@@ -127,6 +130,11 @@ impl Teller<'_> {
                 self.say.output(bytes)
             }
         }
+    }
+
+    fn cancels(&mut self) {
+        let text = "thermite: cancelled, waits until nothing of it is left; Ctrl-C again leaves at once";
+        self.progress.show(self.say, "cancels".to_owned(), text);
     }
 
     fn end(&mut self, end: &DevRunEnd) {
@@ -205,9 +213,7 @@ fn worth_saying(status: &DevRunStatus) -> Option<(String, String)> {
         DevRunStatus::Waiting { sentence, wait } => {
             Some((format!("{:?} {}", wait.reason, wait.place), plain(sentence)))
         }
-        DevRunStatus::Stopping { .. } => {
-            Some(("stopping".to_owned(), "what it started is being ended; Ctrl-C leaves at once".to_owned()))
-        }
+        DevRunStatus::Stopping { .. } => Some(("stopping".to_owned(), "what it started is being ended".to_owned())),
         DevRunStatus::Recording
         | DevRunStatus::Starting { .. }
         | DevRunStatus::Running { .. }

@@ -135,7 +135,7 @@ fn lines(comparison: &Comparison, ink: Ink) -> Vec<String> {
     }
     if let Some(last) = comparison.stages.last() {
         lines.push(ink.bold(&format!("{}.", spaced(words::sentence(&last.record)))));
-        lines.push(format!("  may be claimed: {}", last.record.claim));
+        lines.push(format!("  may be claimed: {}", plain(&last.record.claim)));
     }
     for stage in comparison.stages.iter().rev() {
         lines.extend(stage_lines(stage, ink));
@@ -169,7 +169,7 @@ fn stage_lines(stage: &Stage, ink: Ink) -> Vec<String> {
         lines.push(format!("  reading   {} up to {most:.2}{limit} {}", plain(&signal.name), plain(&signal.unit)));
     }
     lines.push(match &stage.fault {
-        None => format!("  record    {} {}", record.sha256, ink.good("holds")),
+        None => format!("  record    {} {}", plain(&record.sha256), ink.good("holds")),
         Some(fault) => format!("  record    {}", ink.bad(&format!("does not hold: {}", plain(fault)))),
     });
     lines

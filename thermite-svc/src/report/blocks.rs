@@ -70,8 +70,8 @@ fn row(at: usize, block: &BlockFigures, figures: &Figures) -> Markup {
             @for run in 0..4 { td class="figure" { (block.ns.map_or_else(String::new, |ns| words::nanoseconds(ns[run]))) } }
             td class="figure" { (after.map_or_else(String::new, |after| format!("{:.3}", after.ln_w))) }
             td class="figure" { (after.map_or_else(String::new, |after| format!("{:.3}", after.ln_f))) }
-            td class="figure" { (after.map_or_else(String::new, |after| percent_or_none(after.lower))) }
-            td class="figure" { (after.map_or_else(String::new, |after| percent_or_none(after.upper))) }
+            td class="figure" { (after.map_or_else(String::new, |after| words::lower(after.lower))) }
+            td class="figure" { (after.map_or_else(String::new, |after| words::upper(after.upper))) }
             @for signal in &figures.signals {
                 td class="figure" {
                     (signal.before.get(at).copied().flatten().map_or_else(String::new, |value| format!("{value:.2}")))

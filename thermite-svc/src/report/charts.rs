@@ -9,7 +9,7 @@ use crate::plain::plain;
 
 use super::chart::{Chart, Shape, Size, Unit};
 use super::figures::{Figures, SignalFigures};
-use super::words::{self, percent, percent_or_none};
+use super::words::{self, percent};
 
 /// How many scales from the middle a drawing reaches; what lies further out is drawn at its edge.
 const REACH: f64 = 10.0;
@@ -23,8 +23,8 @@ pub(super) fn ratios(id: &str, record: &VerdictRecord, figures: &Figures) -> Mar
         "{} blocks in the order they were run: {} count, {thrown} were thrown away. The bounds at the end are {} and {}.",
         record.blocks.len(),
         record.after.len(),
-        percent_or_none(bounds.lower),
-        percent_or_none(bounds.upper)
+        words::lower(bounds.lower),
+        words::upper(bounds.upper)
     );
     let mut chart =
         Chart::new(&format!("{id}-ratios"), "Speed-up in each block", description, Size::whole(320.0), figures.blocks.len(), range);
@@ -63,8 +63,8 @@ pub(super) fn intervals(id: &str, record: &VerdictRecord, figures: &Figures) -> 
     let range = ratio_range(record, figures);
     let description = format!(
         "After the last block the effect lies above {} and below {}.",
-        percent_or_none(record.bounds.lower),
-        percent_or_none(record.bounds.upper)
+        words::lower(record.bounds.lower),
+        words::upper(record.bounds.upper)
     );
     let mut chart = Chart::new(&format!("{id}-intervals"), "The interval as it closed", description, Size::whole(240.0), counted.len(), range);
     let place = |accepted: usize| accepted as f64;

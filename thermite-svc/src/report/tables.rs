@@ -15,7 +15,7 @@ pub(super) fn constants(record: &VerdictRecord) -> Markup {
     let list = |figures: &[f64]| figures.iter().map(f64::to_string).collect::<Vec<_>>().join(", ");
     let Contract { build_max, check_max, measure_max, dev_run_max: _, leftovers: _, .. } = &record.facts.contract;
     rows(&[
-        ("method", record.method.clone(), "the way it is decided"),
+        ("method", plain(&record.method), "the way it is decided"),
         ("alpha", constants.alpha.to_string(), "largest chance of a false win"),
         ("beta", constants.beta.to_string(), "largest chance that a change as good as the plan is given up"),
         ("null margin", percent(constants.null_margin), "what counts as no gain"),

@@ -94,6 +94,18 @@ pub fn percent_or_none(ln: Option<f64>) -> String {
     ln.map_or_else(|| "none".to_owned(), percent)
 }
 
+/// A lower bound, rounded down: what is said must not be more than what is so.
+pub fn lower(ln: Option<f64>) -> String {
+    let round = |ln: f64| (ln.exp_m1() * 1e4 + 1e-9).floor() / 1e2;
+    ln.map_or_else(|| "none".to_owned(), |ln| format!("{:+.2}{NBSP}%", round(ln) + 0.0))
+}
+
+/// An upper bound, rounded up.
+pub fn upper(ln: Option<f64>) -> String {
+    let round = |ln: f64| (ln.exp_m1() * 1e4 - 1e-9).ceil() / 1e2;
+    ln.map_or_else(|| "none".to_owned(), |ln| format!("{:+.2}{NBSP}%", round(ln) + 0.0))
+}
+
 /// A device's noise, which has no direction.
 pub fn noise(scale: f64) -> String {
     format!("{:.2}{NBSP}%", scale.exp_m1() * 100.0)
@@ -169,6 +181,14 @@ mod tests {
         assert_eq!(share_down(0.0049_f64.ln_1p()), "0.49\u{a0}%");
         assert_eq!(share_down(0.00499_f64.ln_1p()), "0.49\u{a0}%");
         assert_eq!(loss_down((-0.0479_f64).ln_1p()), "4.7\u{a0}%");
+    }
+
+    #[test]
+    fn bounds_are_rounded_away_from_each_other() {
+        let effect = Some(0.102_066_f64.ln_1p());
+
+        assert_eq!((lower(effect), upper(effect)), ("+10.20\u{a0}%".into(), "+10.21\u{a0}%".into()));
+        assert_eq!((lower(None), upper(Some(-1e-9))), ("none".into(), "+0.00\u{a0}%".into()));
     }
 
     #[test]
