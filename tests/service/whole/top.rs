@@ -67,12 +67,12 @@ fn a_rig_that_is_killed_and_started_again_is_away_meanwhile() {
 
     house.kill();
     until("the rig is away", || terminal.shown().contains("the rig is away for"));
+    let seen = terminal.mark();
     // It listens on another port: the address is looked for again.
     house.restart();
-    let seen = terminal.shown().len();
-    until("the rig is back", || terminal.shown()[seen..].contains(&house.url()));
+    until("the rig is back", || terminal.since(seen).contains("live"));
     let job = house.submit(&house.slower("late"));
-    until("its events are heard again", || terminal.shown()[seen..].contains("was submitted"));
+    until("its events are heard again", || terminal.since(seen).contains("was submitted"));
     terminal.press("\x03");
 
     assert_eq!(top.0.wait().unwrap().code(), Some(0));
@@ -168,7 +168,16 @@ impl Terminal {
     }
 
     fn shown(&self) -> String {
-        String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
+        self.since(0)
+    }
+
+    /// How much was written so far.
+    fn mark(&self) -> usize {
+        self.shown.lock().unwrap().len()
+    }
+
+    fn since(&self, mark: usize) -> String {
+        String::from_utf8_lossy(&self.shown.lock().unwrap()[mark..]).into_owned()
     }
 
     fn assert_given_back(&self, before: &Termios) {

@@ -87,7 +87,8 @@ pub(crate) fn run(args: &RunArgs, client: impl FnOnce() -> anyhow::Result<Client
     let mut teller = Teller { say, json: args.json, dev_run, progress: Progress::default(), text: TextOf::default() };
     let mut nobody_reads = false;
     let end = follow(&client, dev_run, |news| {
-        nobody_reads |= !teller.tell(&news);
+        // To one who went away nothing more is said.
+        nobody_reads = nobody_reads || !teller.tell(&news);
         if stop.is_asked() {
             teller.cancels();
         }

@@ -35,8 +35,12 @@ pub(super) fn start(client: &Client, wake: &Sender<Wake>) -> anyhow::Result<()> 
 
 fn look(client: &Client, stirred: &Receiver<()>, wake: &Sender<Wake>) {
     loop {
-        let news = match client.again().and_then(|client| client.rig()) {
-            Ok(view) => News::View(Box::new(view)),
+        let seen = client.again().and_then(|client| Ok((client.base().to_owned(), client.rig()?)));
+        let news = match seen {
+            Ok((url, view)) => {
+                let _nobody_waits = wake.send(Wake::News(News::At(url)));
+                News::View(Box::new(view))
+            }
             Err(fault) => News::Away(why(&fault)),
         };
         if wake.send(Wake::News(news)).is_err() {
@@ -114,7 +118,7 @@ fn changes_view(news: &Option<News>) -> bool {
             RigHappening::Recorded { .. } | RigHappening::DevRun { .. } | RigHappening::Device { .. } => true,
         },
         Some(News::Missed(_)) => true,
-        Some(News::View(_) | News::Away(_) | News::Nothing) | None => false,
+        Some(News::At(_) | News::View(_) | News::Away(_) | News::Nothing) | None => false,
     }
 }
 

@@ -19,6 +19,8 @@ const EVENTS_KEPT: usize = 200;
 /// Something that the screen is told.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum News {
+    /// Where it listens: another life of it may listen elsewhere.
+    At(String),
     /// The rig as it is.
     View(Box<RigView>),
     /// Something happened at it.
@@ -143,6 +145,7 @@ impl Screen {
     pub(super) fn hear(&mut self, now: u64, news: News) {
         self.live.now = now;
         match news {
+            News::At(url) => self.live.url = url,
             News::View(view) => self.live.see(*view),
             News::Happened(event) => self.live.happen(*event),
             News::Missed(missed) => self.live.tell(Event { wall_ms: None, what: Told::Missed(missed) }),
