@@ -6,6 +6,7 @@ mod cli;
 mod command_line;
 mod folder;
 mod life;
+mod openapi;
 mod records;
 mod report;
 mod rest;

@@ -36,7 +36,9 @@ use crate::rig::{AskDevRun, No, Queued, RigSetup, SubmitJob, Submitted};
 use crate::view::{DevRunRow, JobRow, RigEvent, RigView};
 
 mod herald;
+pub(crate) mod list;
 mod look;
+pub(crate) mod settings;
 
 /// Asks for a run.
 #[derive(Message)]
@@ -128,6 +130,7 @@ type Answer<T> = Shared<LocalBoxFuture<'static, Result<T, No>>>;
 pub(crate) struct Door {
     actors: Actors,
     target: Target,
+    given: settings::Given,
     last_arrival: u64,
     /// Asking twice with the same key is asking once (rule A13): the first answer is everyone's.
     run_keys: BTreeMap<String, Answer<RunId>>,
@@ -170,8 +173,13 @@ pub(crate) async fn open(
             (lane, actor.start())
         })
         .collect();
+    let given = settings::Given {
+        dev_run_wait: settings.dev_run_wait,
+        lanes_most: settings.lanes_most,
+        turn: Arc::default(),
+    };
     pool_ctx.run(PoolActor {
-        pool: Pool::new(disciplines, settings.dev_run_wait),
+        pool: Pool::new(disciplines, given.wait(history.settings)),
         clock: clock.clone(),
         events: events.clone(),
         members: doors.clone(),
@@ -196,6 +204,7 @@ pub(crate) async fn open(
     let door = Door {
         actors,
         target,
+        given,
         last_arrival: history.last_arrival,
         run_keys: known(history.runs.iter().map(|(id, run)| (&run.key, *id))),
         dev_run_keys: known(history.dev_runs.iter().map(|(id, known)| (&known.key, Queued { dev_run: *id, ahead: 0 }))),

@@ -40,6 +40,7 @@ pub trait Ids {
 
 /// What a device is, as records and people name it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DeviceFacts {
     /// Its kind.
     pub target: Target,

@@ -15,6 +15,7 @@ use crate::time::Moment;
 
 /// Which program of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
     /// A: the champion.
@@ -34,6 +35,7 @@ impl fmt::Display for Side {
 
 /// The order of a block's four timed runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Order {
     /// Champion, change, change, champion.
     #[serde(rename = "ABBA")]
@@ -70,6 +72,7 @@ impl Order {
 
 /// What a block compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Pair {
     /// Champion and change: a job's block.
@@ -90,9 +93,11 @@ impl Pair {
 
 /// The raw figures of one block, as the executor reports them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct BlockTimes {
     /// The four timed runs in run order, in nanoseconds.
     #[serde(with = "crate::record::u64_text_array")]
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<String>, min_items = 4, max_items = 4))]
     pub ns: [u64; 4],
     /// When the first warm-up began.
     pub started: Moment,
@@ -104,6 +109,7 @@ pub struct BlockTimes {
 
 /// Why a block was thrown away: a closed list of signals that do not look at the times (rule D3).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "cause")]
 pub enum ThrowCause {
     /// A CPU quota held the judge back.
@@ -138,6 +144,7 @@ impl fmt::Display for ThrowCause {
 
 /// One block as it was tried, in raw figures: what the record holds of it (rule D2).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "block")]
 pub enum TriedBlock {
     /// It counts.

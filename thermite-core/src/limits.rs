@@ -10,6 +10,10 @@ pub const SHARED_DEV_RUN_MAX: Span = Span::minutes(5);
 pub const STOP_GRACE: Span = Span::seconds(2);
 /// How long a development run waits before it gives up (rule A6).
 pub const DEV_RUN_WAIT_MAX: Span = Span::minutes(10);
+/// The shortest wait that may be set: a shorter one gives up before a device can pass on.
+pub const DEV_RUN_WAIT_LEAST: Span = Span::seconds(1);
+/// The longest wait that may be set.
+pub const DEV_RUN_WAIT_MOST: Span = Span::hours(24);
 /// How long a stop may take to be proved before the device is out of service (rules A7, A10).
 pub const PROOF_MAX: Span = Span::seconds(10);
 /// How long ending a rig may take, the proofs of its stops included; what is left then is the next start's.
@@ -131,6 +135,20 @@ pub const CPU_READING_MAX: Span = Span::seconds(10);
 pub const REST_BODY_BYTES_MAX: usize = 1024 * 1024;
 /// The longest idempotency key, in bytes (rule A13).
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
+/// How long an idempotency key stands for its request (rule A13): longer than anyone tries again.
+pub const IDEMPOTENCY_KEPT: Span = Span::hours(24);
+/// Tokens that a rig may have at once: each is looked up in memory.
+pub const TOKENS_MAX: usize = 1_000;
+/// The longest note beside a token, in bytes.
+pub const TOKEN_NOTE_BYTES_MAX: usize = 200;
+/// The longest validity that a token may be given: what is to last longer has no end at all.
+pub const TOKEN_VALID_MAX: Span = Span::hours(24 * 366 * 10);
+/// How long a rotated token may stay valid beside the new one.
+pub const TOKEN_OVERLAP_MAX: Span = Span::hours(24 * 7);
+/// How long it does where nobody says: time to hand the new one out.
+pub const TOKEN_OVERLAP: Span = Span::hours(1);
+/// How exactly a token's last use is kept: one write a minute and token at most.
+pub const TOKEN_USE_NOTED_EVERY: Span = Span::minutes(1);
 /// The longest path or revision in a REST request, in bytes: Linux's PATH_MAX.
 pub const REST_TEXT_BYTES_MAX: usize = 4_096;
 /// Environment variables that one development run may be given.
@@ -141,8 +159,8 @@ pub const REST_WAIT_MAX: Span = Span::seconds(30);
 pub const OUTPUT_READ_BYTES_MAX: usize = 256 * 1024;
 /// How often a waiting reader looks for new output.
 pub const OUTPUT_LOOK_EVERY: Span = Span::millis(20);
-/// Jobs that one REST answer lists.
-pub const JOBS_LISTED_MAX: usize = 500;
+/// Rows that one REST answer lists.
+pub const ROWS_LISTED_MAX: usize = 500;
 /// Events kept for readers that come back, in bytes of their JSON.
 pub const EVENTS_KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Readers of events at once.

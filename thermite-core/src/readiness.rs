@@ -23,6 +23,7 @@ pub mod names {
 
 /// What one signal says. `Unknown` is never read as zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum SignalState {
     /// Within its limit.
@@ -35,6 +36,7 @@ pub enum SignalState {
 
 /// One thing a driver looked at.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Signal {
     /// What was looked at, such as `load1` or `gpu_use`.
     pub name: String,
@@ -52,19 +54,23 @@ pub struct Signal {
 
 /// How often a quota held processes back, for one group (rule D3).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ThrottleCounter {
     /// The group's path as the kernel shows it.
     pub group: String,
     /// Periods in which the group was held back; `None` where the kernel does not say.
     #[serde(with = "crate::record::u64_text_option")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, pattern = "^[0-9]+$"))]
     pub periods: Option<u64>,
     /// Time held back in nanoseconds (cgroup v1 counts ns, v2 µs: told apart by the driver).
     #[serde(with = "crate::record::u64_text_option")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, pattern = "^[0-9]+$"))]
     pub held_ns: Option<u64>,
 }
 
 /// The machine's three clocks at one moment, so that suspend and steps show (rule A11). Milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Clocks {
     /// `CLOCK_BOOTTIME`: goes on through suspend.
     pub boot_ms: u64,
@@ -76,6 +82,7 @@ pub struct Clocks {
 
 /// One look at a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Reading {
     /// When it was taken, on the rig's clock.
     pub at: Moment,

@@ -9,6 +9,7 @@ use crate::time::Span;
 
 /// The asker may not, with the sentence to show.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "refusal")]
 pub enum Refusal {
     /// Rule A4: a lane has one development run at a time.
@@ -137,6 +138,12 @@ pub enum Refusal {
         /// The champion.
         champion: String,
     },
+    /// The settings are others than those that were read.
+    #[error("the settings have been changed meanwhile (revision {revision}); read them again")]
+    SettingsMoved {
+        /// Their revision.
+        revision: u64,
+    },
     /// Too many jobs wait.
     #[error("{most} jobs wait already; submit again when some are done")]
     QueueFull {
@@ -153,6 +160,7 @@ pub enum Refusal {
 
 /// Why a development run ended without having been started (rule A6) or was asked to leave the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum GaveUp {
     /// The judge held it, or had work.
@@ -174,6 +182,7 @@ pub enum GaveUp {
 
 /// Nobody's fault, tried again, never counted against the research.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "infrastructure")]
 pub enum InfrastructureFailure {
     /// Rules C2, D1: the device did not get quiet.

@@ -26,6 +26,7 @@ use crate::verdict::{Constants, Process, Verdict};
 
 /// One thing the judge asks of a device under its hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "step")]
 pub enum StageStep {
     /// Lay out the workspaces of champion and candidate.
@@ -53,6 +54,7 @@ pub enum StageStep {
 
 /// What came of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "came")]
 pub enum StepReport {
     /// The workspaces are laid out.
@@ -261,6 +263,7 @@ struct Busy {
 
 /// What an attempt is at, for the live table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "phase")]
 pub enum StagePhase {
     /// The workspaces are being laid out.
@@ -285,6 +288,7 @@ pub enum StagePhase {
 
 /// An attempt as people see it. The coins and their seed are not in it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct StageView {
     /// The job.
     pub job: JobId,
@@ -314,6 +318,7 @@ pub struct StageView {
 
 /// A wait for a device to be ready (rules A9, C2, D1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct StageWait {
     /// What keeps it from being ready, with figures.
     pub why: String,

@@ -16,6 +16,7 @@ use thermite_actors::ports::OutputSlice;
 use thermite_actors::view::{DevRunRow, JobRow, RigView, RunRow};
 use thermite_core::ids::{DevRunId, JobId, RunId};
 use thermite_core::job::StageKind;
+use thermite_core::limits;
 use thermite_svc::folder::{Endpoint, OWNER_TOKEN};
 use thermite_svc::server::bodies::{AskDevRun, Queued, RunStarted, StartRun, SubmitJob, Submitted};
 use thermite_svc::server::problem::Problem;
@@ -162,7 +163,15 @@ impl Client {
 
     /// All runs.
     pub(crate) fn runs(&self) -> Result<Vec<RunRow>, Fault> {
-        self.get("/v1/runs")
+        let most = limits::ROWS_LISTED_MAX;
+        let mut runs: Vec<RunRow> = self.get(&format!("/v1/runs?limit={most}"))?;
+        let mut got = runs.len();
+        while let Some(last) = runs.last().filter(|_| got == most) {
+            let page: Vec<RunRow> = self.get(&format!("/v1/runs?limit={most}&after={}", last.run))?;
+            got = page.len();
+            runs.extend(page);
+        }
+        Ok(runs)
     }
 
     /// Starts a run.

@@ -16,7 +16,7 @@ use crate::judge_queue::{JudgeLook, LookAtJudge, WhichJobs};
 use crate::member::{LookAtMember, MemberLook, ToMember};
 use crate::outbox::{Recall, RecordsState};
 use crate::pool::{LookAtPool, PoolLook};
-use crate::view::{DevRunStatus, DeviceRow, JobStatus, RunRow};
+use crate::view::{DevRunStatus, DeviceRow, JobStatus};
 
 use super::*;
 
@@ -48,7 +48,7 @@ async fn snapshot(actors: &Actors, which: WhichJobs) -> Option<Snapshot> {
     Some(Snapshot { now: actors.clock.now(), members, lanes, pool, judge })
 }
 
-async fn recall<T: Send + 'static>(
+pub(super) async fn recall<T: Send + 'static>(
     actors: &Actors,
     read: impl FnOnce(&RigHistory) -> T + Send + 'static,
 ) -> Result<T, No> {
@@ -99,14 +99,7 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
         .collect();
     view.runs = runs
         .into_iter()
-        .map(|(run, known)| RunRow {
-            run,
-            state: known.state,
-            repo: known.spec.repo,
-            kit: known.spec.kit.name,
-            champion: known.champion,
-            lanes: u8::try_from(known.spec.lanes.len()).unwrap_or(u8::MAX),
-        })
+        .map(|(run, known)| list::run_row(run, known))
         .collect();
     view.dev_runs = rows_in_line(&snapshot);
     view.jobs = snapshot
@@ -198,7 +191,7 @@ pub(super) async fn jobs(actors: &Actors, run: RunId, after: Option<JobId>, most
         .collect()
 }
 
-fn row_of(spec: &DevRunSpec, status: DevRunStatus) -> DevRunRow {
+pub(super) fn row_of(spec: &DevRunSpec, status: DevRunStatus) -> DevRunRow {
     DevRunRow {
         dev_run: spec.dev_run,
         run: spec.run,
