@@ -121,12 +121,14 @@ fn every_fault_names_file_line_key_value_and_what_was_expected() {
         (
             "\"src/**\"",
             "\"/etc/*\"",
-            "7: editable has \"/etc/*\", which begins with a slash; begin at the repository's root, such as \"src/**\"".into(),
+            "7: editable has \"/etc/*\", which begins with a slash; begin at the repository's root, such as \"src/**\""
+                .into(),
         ),
         (
             "\"src/**\"",
             "\"a/../b\"",
-            "7: editable has \"a/../b\", which has a part `.`, `..` or `.git`; name what is inside the repository".into(),
+            "7: editable has \"a/../b\", which has a part `.`, `..` or `.git`; name what is inside the repository"
+                .into(),
         ),
         (
             "\"src/**\"",
@@ -138,7 +140,8 @@ fn every_fault_names_file_line_key_value_and_what_was_expected() {
         (
             "\"build/bench\"",
             "\"../bench\"",
-            "8: artefacts has \"../bench\", which has a part `.`, `..` or `.git`; name what is inside the repository".into(),
+            "8: artefacts has \"../bench\", which has a part `.`, `..` or `.git`; name what is inside the repository"
+                .into(),
         ),
         ("[\"build/bench\"]", "\"bench\"", format!("8: artefacts is \"bench\"; expected {files}")),
         ("\"1 min 30 s\"", "\"5min\"", format!("16: contract.dev_run_max is \"5min\"; expected {span}")),

@@ -22,7 +22,8 @@ fn the_page_reads_as_prose() {
     few.spec.pinned.kit.contract.blocks_most = 3;
     few.spec.pinned.kit.contract.blocks_least = 3;
     let undecided = one(decided(few, 0.993, Faults::None));
-    let unended = Comparison { name: Some("lane 3".into()), ended: Some("no verdict: busy".into()), stages: Vec::new() };
+    let unended =
+        Comparison { name: Some("lane 3".into()), ended: Some("no verdict: busy".into()), stages: Vec::new() };
     assert_snapshot!("many", prose(&page("A trial", &[slower, same, undecided, unended])));
 }
 
@@ -38,10 +39,12 @@ fn the_drawing_of_the_blocks_is_as_it_was_looked_at() {
 #[test]
 fn it_needs_nothing_but_itself() {
     for page in pages() {
-        let tags: String = page.split('<').filter_map(|part| part.split('>').next()).map(|tag| format!("<{tag} ")).collect();
+        let tags: String =
+            page.split('<').filter_map(|part| part.split('>').next()).map(|tag| format!("<{tag} ")).collect();
         let style = page.split("<style>").nth(1).unwrap().split("</style>").next().unwrap();
         let lower = format!("{tags}{style}").to_lowercase();
-        for loads in ["<script", "<link", "<img", "<iframe", "<object", "<embed", "@import", "url(", " src=", " onload"] {
+        for loads in ["<script", "<link", "<img", "<iframe", "<object", "<embed", "@import", "url(", " src=", " onload"]
+        {
             assert!(!lower.contains(loads), "{loads} is in the page");
         }
         let hrefs = page.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap());
@@ -71,7 +74,9 @@ fn its_elements_close_and_its_names_are_unique() {
             }
         }
         assert_eq!(open, [] as [&str; 0]);
-        for named in page.split("aria-labelledby=\"").skip(1).flat_map(|rest| rest.split('"').next().unwrap().split(' ')) {
+        for named in
+            page.split("aria-labelledby=\"").skip(1).flat_map(|rest| rest.split('"').next().unwrap().split(' '))
+        {
             assert!(ids.contains(named), "nothing is called {named}");
         }
     }
@@ -106,7 +111,9 @@ fn thrown_blocks_are_told_with_their_causes() {
 
     let page = page("Verdict", &[one(record)]);
 
-    for cause in ["a CPU quota held back group /rig", "a measured process died of infrastructure while the change ran: gone"] {
+    for cause in
+        ["a CPU quota held back group /rig", "a measured process died of infrastructure while the change ran: gone"]
+    {
         assert!(page.contains(cause), "{cause}");
     }
     assert_eq!(page.matches("class=\"thrown\"").count(), 3 + 1, "a cross for each, and one that says what it is");
@@ -273,7 +280,8 @@ fn prose(page: &str) -> String {
             "/svg" => false,
             _ => skips,
         };
-        let begins = ["p", "h1", "h2", "h3", "li", "tr", "dt", "desc", "figcaption", "summary", "pre", "div", "section"];
+        let begins =
+            ["p", "h1", "h2", "h3", "li", "tr", "dt", "desc", "figcaption", "summary", "pre", "div", "section"];
         if begins.contains(&name) && !skips {
             lines.push('\n');
         } else if ["td", "th", "dd"].contains(&name) {

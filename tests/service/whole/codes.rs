@@ -163,7 +163,9 @@ fn a_reader_that_goes_away_ends_a_command_quietly() {
     let Some(house) = House::served(Who::Me, Load::Quiet, "10 min") else { return };
     let gone = || Stdio::from(std::os::fd::OwnedFd::from(std::io::pipe().unwrap().1));
 
-    for args in [&["status"][..], &["status", "--json"], &["exit-codes"], &["completions", "bash"], &["man"], &["--help"]] {
+    for args in
+        [&["status"][..], &["status", "--json"], &["exit-codes"], &["completions", "bash"], &["man"], &["--help"]]
+    {
         let end = house.command(args).stdout(gone()).output().unwrap();
         assert_eq!((end.status.code(), String::from_utf8_lossy(&end.stderr).as_ref()), (Some(0), ""), "{args:?}");
     }

@@ -170,7 +170,8 @@ impl House {
         let repo = self.path("repo");
         fs::create_dir_all(repo.join("src")).unwrap();
         let probe = self.at("probe");
-        let kits = [("kit.toml", dev_run_max, 3, 12), ("short.toml", "5 s", 3, 12), ("one-block.toml", dev_run_max, 1, 1)];
+        let kits =
+            [("kit.toml", dev_run_max, 3, 12), ("short.toml", "5 s", 3, 12), ("one-block.toml", dev_run_max, 1, 1)];
         for (name, most, blocks_least, blocks_most) in kits {
             let kit = format!(
                 "name = \"whole\"\ntarget = \"cpu\"\nbuild = [\"sh\", \"build.sh\"]\ncheck = [\"test\", \"-s\", \"src/loops\"]\n\

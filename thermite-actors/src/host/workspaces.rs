@@ -270,8 +270,10 @@ impl Shared {
             Ok(kit) => Ok((kit, kit::hash(&bytes))),
             // Git has a link's target as its text, which is no kit and says little as one.
             Err(_) if self.git.is_link(repository, champion, path)? => {
-                let target: String = String::from_utf8_lossy(&bytes).chars().take(80).flat_map(char::escape_default).collect();
-                let why = format!("{shown} is a link to {target} in champion {champion}; name that file, or commit it there");
+                let target: String =
+                    String::from_utf8_lossy(&bytes).chars().take(80).flat_map(char::escape_default).collect();
+                let why =
+                    format!("{shown} is a link to {target} in champion {champion}; name that file, or commit it there");
                 Err(Refusal::Kit { why }.into())
             }
             Err(fault) => Err(Refusal::Kit { why: fault.to_string() }.into()),

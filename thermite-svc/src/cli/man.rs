@@ -100,7 +100,9 @@ fn sections(after: &str) -> Roff {
         }
         roff.control("nf", []);
         // The heading says what the first line said, unless there is more on it.
-        for line in paragraph.lines().filter(|line| !matches!(line.trim_end(), "Example:" | "Examples:" | "Exit codes:")) {
+        for line in
+            paragraph.lines().filter(|line| !matches!(line.trim_end(), "Example:" | "Examples:" | "Exit codes:"))
+        {
             roff.text([roman(line)]);
         }
         roff.control("fi", []);

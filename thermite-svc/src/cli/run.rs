@@ -145,7 +145,9 @@ impl Teller<'_> {
             if !rest.is_empty() {
                 self.output_line_of(&rest, 0);
             }
-            self.line(&json!({ "event": "ended", "dev_run": self.dev_run, "end": end, "note": texts::DIAGNOSTIC_ONLY }));
+            self.line(
+                &json!({ "event": "ended", "dev_run": self.dev_run, "end": end, "note": texts::DIAGNOSTIC_ONLY }),
+            );
         } else {
             let text = format!("thermite: {}; {}", show::dev_run_end(end), texts::DIAGNOSTIC_ONLY);
             self.say.aside(&self.say.side_ink.dim(&text));

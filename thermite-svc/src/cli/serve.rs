@@ -77,7 +77,8 @@ pub(crate) fn serve(args: &ServeArgs, say: &Say) -> anyhow::Result<u8> {
         .with_writer(std::io::stderr)
         .init();
 
-    let served = actix_web::rt::System::new().block_on(serve_rig(settings, assemble, |service| tell(service, args.json, say)));
+    let served =
+        actix_web::rt::System::new().block_on(serve_rig(settings, assemble, |service| tell(service, args.json, say)));
     match served {
         Ok(()) => Ok(exit::OK),
         Err(fault) => {

@@ -84,7 +84,14 @@ impl Scale {
 
 impl Chart {
     /// An empty drawing over `blocks` blocks, whose upright axis covers `range`.
-    pub(super) fn new(id: &str, title: &str, description: String, size: Size, blocks: usize, range: (f64, f64)) -> Chart {
+    pub(super) fn new(
+        id: &str,
+        title: &str,
+        description: String,
+        size: Size,
+        blocks: usize,
+        range: (f64, f64),
+    ) -> Chart {
         let (low, high) = range;
         let room = ((high - low) * 0.06).max(1e-9);
         Chart {
@@ -326,7 +333,10 @@ mod tests {
         let words = |from, to, unit| ticks(from, to, 5.0, unit).into_iter().map(|tick| tick.1).collect::<Vec<_>>();
 
         assert_eq!(words(-1.2, 4.7, Unit::Plain), ["0", "2", "4"]);
-        assert_eq!(words(-0.011, 0.031, Unit::SpeedUp), ["-1\u{a0}%", "0\u{a0}%", "+1\u{a0}%", "+2\u{a0}%", "+3\u{a0}%"]);
+        assert_eq!(
+            words(-0.011, 0.031, Unit::SpeedUp),
+            ["-1\u{a0}%", "0\u{a0}%", "+1\u{a0}%", "+2\u{a0}%", "+3\u{a0}%"]
+        );
         assert_eq!(words(1.0, 1.0, Unit::Plain), [] as [&str; 0]);
     }
 

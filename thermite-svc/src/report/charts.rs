@@ -26,8 +26,14 @@ pub(super) fn ratios(id: &str, record: &VerdictRecord, figures: &Figures) -> Mar
         words::lower(bounds.lower),
         words::upper(bounds.upper)
     );
-    let mut chart =
-        Chart::new(&format!("{id}-ratios"), "Speed-up in each block", description, Size::whole(320.0), figures.blocks.len(), range);
+    let mut chart = Chart::new(
+        &format!("{id}-ratios"),
+        "Speed-up in each block",
+        description,
+        Size::whole(320.0),
+        figures.blocks.len(),
+        range,
+    );
     levels(&mut chart, record);
     if let Some(lower) = bounds.lower.filter(|lower| chart.shows(*lower)) {
         chart.level(lower, "bound", "lower");
@@ -45,16 +51,20 @@ pub(super) fn ratios(id: &str, record: &VerdictRecord, figures: &Figures) -> Mar
         } else {
             let causes = block.causes.join("; ");
             let said = block.d.map_or_else(|| "no time".to_owned(), percent);
-            let words = format!("block {}, {order}, thrown away: {causes} ({said}, which counts for nothing)", block.number);
+            let words =
+                format!("block {}, {order}, thrown away: {causes} ({said}, which counts for nothing)", block.number);
             chart.mark(place, block.d.unwrap_or(range.0), Shape::Cross, "thrown", &words);
         }
     }
-    figure(chart.drawn(Unit::SpeedUp, "block, in the order run"), html! {
-        strong { "Speed-up in each block." } " Above zero the change was faster. A fair coin chose each block's order: "
-        (legend("M7 3.4a3.6 3.6 0 1 1-.1 0z", "counted")) " champion first and last, "
-        (legend("M7 2.5l4.5 4.5l-4.5 4.5l-4.5 -4.5z", "counted")) " change first and last. "
-        (legend("M3 3l8 8m0 -8l-8 8", "thrown")) " thrown away, without a look at its times."
-    })
+    figure(
+        chart.drawn(Unit::SpeedUp, "block, in the order run"),
+        html! {
+            strong { "Speed-up in each block." } " Above zero the change was faster. A fair coin chose each block's order: "
+            (legend("M7 3.4a3.6 3.6 0 1 1-.1 0z", "counted")) " champion first and last, "
+            (legend("M7 2.5l4.5 4.5l-4.5 4.5l-4.5 -4.5z", "counted")) " change first and last. "
+            (legend("M3 3l8 8m0 -8l-8 8", "thrown")) " thrown away, without a look at its times."
+        },
+    )
 }
 
 /// The interval as it closed.
@@ -66,7 +76,14 @@ pub(super) fn intervals(id: &str, record: &VerdictRecord, figures: &Figures) -> 
         words::lower(record.bounds.lower),
         words::upper(record.bounds.upper)
     );
-    let mut chart = Chart::new(&format!("{id}-intervals"), "The interval as it closed", description, Size::whole(240.0), counted.len(), range);
+    let mut chart = Chart::new(
+        &format!("{id}-intervals"),
+        "The interval as it closed",
+        description,
+        Size::whole(240.0),
+        counted.len(),
+        range,
+    );
     let place = |accepted: usize| accepted as f64;
     let band: Vec<_> = counted.iter().map(|after| (place(after.accepted), after.lower, after.upper)).collect();
     chart.band("band", &band);
@@ -81,11 +98,14 @@ pub(super) fn intervals(id: &str, record: &VerdictRecord, figures: &Figures) -> 
     if let Some(upper) = record.bounds.upper {
         chart.label(upper, "bound upper", "upper");
     }
-    figure(chart.drawn(Unit::SpeedUp, "blocks that count"), html! {
-        strong { "The interval as it closed." } " After each block: what the effect is above, but for a chance of "
-        (super::share(record.constants.alpha)) ", and below, but for a chance of " (super::share(record.constants.beta))
-        ". It only ever narrows; a side that is open reaches the edge."
-    })
+    figure(
+        chart.drawn(Unit::SpeedUp, "blocks that count"),
+        html! {
+            strong { "The interval as it closed." } " After each block: what the effect is above, but for a chance of "
+            (super::share(record.constants.alpha)) ", and below, but for a chance of " (super::share(record.constants.beta))
+            ". It only ever narrows; a side that is open reaches the edge."
+        },
+    )
 }
 
 /// W and F against what decides.
@@ -103,7 +123,14 @@ pub(super) fn evidence(id: &str, record: &VerdictRecord, figures: &Figures) -> M
         last.map_or(0.0, |after| after.ln_w),
         last.map_or(0.0, |after| after.ln_f)
     );
-    let mut chart = Chart::new(&format!("{id}-evidence"), "Evidence against its thresholds", description, Size::whole(240.0), counted.len(), range);
+    let mut chart = Chart::new(
+        &format!("{id}-evidence"),
+        "Evidence against its thresholds",
+        description,
+        Size::whole(240.0),
+        counted.len(),
+        range,
+    );
     chart.level(0.0, "zero", "");
     chart.level(win, "threshold for", "W decides");
     if (win - futile).abs() > 1e-9 {
@@ -115,13 +142,16 @@ pub(super) fn evidence(id: &str, record: &VerdictRecord, figures: &Figures) -> M
         chart.label(last.ln_w.max(range.0), "for", "ln W");
         chart.label(last.ln_f.max(range.0), "against", "ln F");
     }
-    figure(chart.drawn(Unit::Plain, "blocks that count"), html! {
-        strong { "Evidence against its thresholds." } " ln W, that the change is faster"
-        @if record.constants.null_margin > 0.0 { " than " (percent(record.constants.null_margin)) }
-        ", decides at ln(1/" (alpha) ") = " (format!("{win:.2}")) " together with the gate; ln F, that it is not as fast as planned, at ln(1/"
-        (beta) ") = " (format!("{futile:.2}")) ". With nothing to find, W reaches its threshold with a chance of at most "
-        (super::share(alpha)) ", however often one looks."
-    })
+    figure(
+        chart.drawn(Unit::Plain, "blocks that count"),
+        html! {
+            strong { "Evidence against its thresholds." } " ln W, that the change is faster"
+            @if record.constants.null_margin > 0.0 { " than " (percent(record.constants.null_margin)) }
+            ", decides at ln(1/" (alpha) ") = " (format!("{win:.2}")) " together with the gate; ln F, that it is not as fast as planned, at ln(1/"
+            (beta) ") = " (format!("{futile:.2}")) ". With nothing to find, W reaches its threshold with a chance of at most "
+            (super::share(alpha)) ", however often one looks."
+        },
+    )
 }
 
 /// What the driver read before and after each block.
@@ -152,15 +182,19 @@ fn one_signal(id: &str, signal: &SignalFigures) -> Markup {
     let (name, unit) = (plain(&signal.name), plain(&signal.unit));
     let limit = signal.limit.map(|limit| format!(", limit {limit:.2}")).unwrap_or_default();
     let description = format!("{name}: at most {reached:.2} {unit}{limit}.");
-    let mut chart = Chart::new(id, &name, description, Size::HALF, signal.before.len(), (least, most.max(least + 1e-6)));
+    let mut chart =
+        Chart::new(id, &name, description, Size::HALF, signal.before.len(), (least, most.max(least + 1e-6)));
     if let Some(limit) = signal.limit {
         chart.level(limit, "threshold against", "limit");
     }
     chart.line("trace reading", numbered(&signal.before));
     chart.line("trace reading after", numbered(&signal.after));
-    figure(chart.drawn(Unit::Plain, "block"), html! {
-        strong { (name) } " in " (unit) ": at most " (format!("{reached:.2}")) (limit)
-    })
+    figure(
+        chart.drawn(Unit::Plain, "block"),
+        html! {
+            strong { (name) } " in " (unit) ": at most " (format!("{reached:.2}")) (limit)
+        },
+    )
 }
 
 fn one_series(id: &str, name: &str, unit: &str, values: &[Option<f64>], most: f64) -> Markup {
@@ -169,7 +203,10 @@ fn one_series(id: &str, name: &str, unit: &str, values: &[Option<f64>], most: f6
     let mut chart = Chart::new(id, name, description, Size::HALF, values.len(), (lowest, most.max(1.0)));
     chart.level(0.0, "zero", "");
     chart.line("trace reading", numbered(values));
-    figure(chart.drawn(Unit::Plain, "block"), html! { strong { (name) } " at most " (format!("{most:.1}")) " " (unit) " in a block" })
+    figure(
+        chart.drawn(Unit::Plain, "block"),
+        html! { strong { (name) } " at most " (format!("{most:.1}")) " " (unit) " in a block" },
+    )
 }
 
 fn numbered(values: &[Option<f64>]) -> impl Iterator<Item = (f64, Option<f64>)> {
@@ -196,7 +233,8 @@ fn ratio_range(record: &VerdictRecord, figures: &Figures) -> (f64, f64) {
     let reach = REACH * record.constants.scale;
     let near = ratios.iter().copied().filter(|ratio| (ratio - middle).abs() <= reach);
     let bounds = &record.bounds;
-    let levels = [Some(0.0), Some(record.constants.plan_effect), bounds.lower, bounds.upper, bounds.estimate_early_stopped];
+    let levels =
+        [Some(0.0), Some(record.constants.plan_effect), bounds.lower, bounds.upper, bounds.estimate_early_stopped];
     let all = near.chain(levels.into_iter().flatten()).filter(|value| value.is_finite());
     all.fold((0.0_f64, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)))
 }

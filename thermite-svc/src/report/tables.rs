@@ -21,22 +21,36 @@ pub(super) fn constants(record: &VerdictRecord) -> Markup {
         ("null margin", percent(constants.null_margin), "what counts as no gain"),
         ("plan effect", percent(constants.plan_effect), "the gain that the comparison is planned to find"),
         ("gate", percent(constants.gate), "least estimate that wins"),
-        ("blocks, least and most", format!("{} and {}", constants.blocks_least, constants.blocks_most), "for a win, and at all"),
+        (
+            "blocks, least and most",
+            format!("{} and {}", constants.blocks_least, constants.blocks_most),
+            "for a win, and at all",
+        ),
         ("scale s", constants.scale.to_string(), "noise of a block's ratio, with its margin"),
         ("bets", list(&constants.bets()), "multiples of plan effect over scale, clamped"),
         ("multipliers", list(&constants.multipliers), "of the four bets"),
-        ("bet, least and most", format!("{} and {}", constants.bet_least, constants.bet_most), "what bets are clamped to"),
+        (
+            "bet, least and most",
+            format!("{} and {}", constants.bet_least, constants.bet_most),
+            "what bets are clamped to",
+        ),
         ("clip", constants.clip.to_string(), "scales at which a ratio counts in full"),
         ("build, check, measure", format!("{build_max}, {check_max}, {measure_max}"), "longest each may take"),
-        ("coins", format!("{}, seed {}", plain(&record.coins.algorithm), record.coins.seed), "drawn before each block, published after the verdict"),
+        (
+            "coins",
+            format!("{}, seed {}", plain(&record.coins.algorithm), record.coins.seed),
+            "drawn before each block, published after the verdict",
+        ),
     ])
 }
 
 /// What was measured, where, and every hash.
 pub(super) fn facts(record: &VerdictRecord) -> Markup {
     let facts = &record.facts;
-    let or_none = |hash: &Option<String>| hash.as_deref().map_or_else(|| "none: the kit builds nothing".to_owned(), plain);
-    let screened = facts.screened.as_ref().map_or_else(|| "no screening before it".to_owned(), |screened| plain(&screened.record));
+    let or_none =
+        |hash: &Option<String>| hash.as_deref().map_or_else(|| "none: the kit builds nothing".to_owned(), plain);
+    let screened =
+        facts.screened.as_ref().map_or_else(|| "no screening before it".to_owned(), |screened| plain(&screened.record));
     rows(&[
         ("job", facts.job.to_string(), ""),
         ("run", facts.run.to_string(), ""),

@@ -96,7 +96,9 @@ pub(super) fn event(event: &Event) -> (String, Tone) {
         Told::Fact(fact) => fact_words(fact),
         Told::Out { member, why } => (format!("{member} is out of service: {}", plain(why)), Tone::Bad),
         Told::Missed(Some(missed)) => (format!("{missed} events were missed"), Tone::Bad),
-        Told::Missed(None) => ("the rig was started anew; what happened meanwhile is not known here".to_owned(), Tone::Bad),
+        Told::Missed(None) => {
+            ("the rig was started anew; what happened meanwhile is not known here".to_owned(), Tone::Bad)
+        }
     }
 }
 

@@ -179,7 +179,8 @@ pub(super) fn with_short_ids(text: &str) -> String {
     words
         .map(|word| {
             let (id, rest) = word.split_at(word.len().min(ID));
-            let is_id = id.len() == ID && id.parse::<JobId>().is_ok() && !rest.starts_with(|next: char| next.is_alphanumeric());
+            let is_id =
+                id.len() == ID && id.parse::<JobId>().is_ok() && !rest.starts_with(|next: char| next.is_alphanumeric());
             if is_id { format!("…{}{rest}", &id[ID - 6..]) } else { word.to_owned() }
         })
         .collect()
@@ -223,7 +224,10 @@ fn holder(view: &RigView, of: &DeviceRow) -> Option<String> {
     let DeviceView::Held { hold, by, limit_at, .. } = &of.state else { return None };
     match by {
         Holder::Judge => {
-            let job = view.jobs.iter().find(|job| matches!(&job.status, JobStatus::Measuring { hold: held, .. } if held == hold))?;
+            let job = view
+                .jobs
+                .iter()
+                .find(|job| matches!(&job.status, JobStatus::Measuring { hold: held, .. } if held == hold))?;
             Some(format!("{} of {}", job.stage, plain(show::short(&job.change))))
         }
         Holder::Lane(lane) => {
@@ -279,7 +283,8 @@ fn evidence(stage: &StageView, palette: Palette, width: usize) -> Line<'static> 
 fn ratios(blocks: &Blocks, palette: Palette, width: usize) -> Option<Line<'static>> {
     let all: Vec<f64> = blocks.ratios.iter().copied().collect();
     let estimate = hodges_lehmann(&all)?;
-    let of = if all.len() == blocks.accepted as usize { String::new() } else { format!(" over the last {}", all.len()) };
+    let of =
+        if all.len() == blocks.accepted as usize { String::new() } else { format!(" over the last {}", all.len()) };
     let said = format!(" {} so far{of}, early-stopped", show::percent(estimate));
     let room = width.saturating_sub(NAME + 3 + said.len()).clamp(8, 60);
     let shown = &all[all.len().saturating_sub(room)..];

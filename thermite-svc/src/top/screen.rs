@@ -284,13 +284,8 @@ impl Rig {
     /// Keeps a stage's last block, where it is one that was not seen.
     fn stage(&mut self, stage: &StageView) {
         let comparing = stage.phase == StagePhase::Comparing;
-        let fresh = Blocks {
-            stage: stage.stage,
-            attempt: stage.attempt,
-            comparing,
-            ratios: VecDeque::new(),
-            accepted: 0,
-        };
+        let fresh =
+            Blocks { stage: stage.stage, attempt: stage.attempt, comparing, ratios: VecDeque::new(), accepted: 0 };
         let blocks = self.blocks.entry(stage.job).or_insert_with(|| fresh.clone());
         if (blocks.stage, blocks.attempt, blocks.comparing) != (fresh.stage, fresh.attempt, fresh.comparing) {
             *blocks = fresh;

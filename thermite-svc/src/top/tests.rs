@@ -74,10 +74,16 @@ fn faults_stand_out() {
     rig.jobs_live = 41;
     let mut screen = seeing(rig);
     screen.hear(1_000, News::Missed(Some(7)));
-    screen.hear(1_000, happened(2, RigHappening::Device {
-        member: MemberId(0),
-        state: DeviceView::Out { why: "pid 4711 lives".into(), next_try: Moment::from_millis(90_000) },
-    }));
+    screen.hear(
+        1_000,
+        happened(
+            2,
+            RigHappening::Device {
+                member: MemberId(0),
+                state: DeviceView::Out { why: "pid 4711 lives".into(), next_try: Moment::from_millis(90_000) },
+            },
+        ),
+    );
 
     assert_snapshot!("faults_80x24", picture(&screen, 80, 24));
     assert_snapshot!("faults_120x40", picture(&screen, 120, 40));
@@ -117,7 +123,11 @@ fn hostile_and_long_names_stay_in_their_place() {
     hostile.kit = "\u{202e}tik\x1b[31m".into();
     hostile.repo = format!("/\x1b[2J\x1b[H/{}", "x".repeat(300)).into();
     rig.runs = vec![hostile];
-    rig.dev_runs = vec![dev_run(1, DevRunStatus::Recording, &["sh", "-c", "printf '\x1b[2J\u{9b}31m\r\n'", "速い速い速い速い速い速い"])];
+    rig.dev_runs = vec![dev_run(
+        1,
+        DevRunStatus::Recording,
+        &["sh", "-c", "printf '\x1b[2J\u{9b}31m\r\n'", "速い速い速い速い速い速い"],
+    )];
     let sentence = format!("waits for a ready device: \x1b[5m{}", "y".repeat(400));
     rig.jobs = vec![job(1, JobStatus::Waiting { wait: unbounded(), sentence })];
     rig.jobs[0].change = "\x1b[31mred\x1b[0m".into();
@@ -200,7 +210,8 @@ fn busy() -> Screen {
     let hold = HoldId { member: MemberId(0), number: 4 };
     rig.devices[0].state = DeviceView::Held { hold, by: Holder::Judge, running_since: None, limit_at: None };
     rig.runs = vec![run(1, RunState::Running), run(2, RunState::Ended), run(3, RunState::Ended)];
-    rig.jobs = vec![job(1, JobStatus::Measuring { hold, stage: Some(StageView { accepted: 0, ..stage() }), sentence: None })];
+    rig.jobs =
+        vec![job(1, JobStatus::Measuring { hold, stage: Some(StageView { accepted: 0, ..stage() }), sentence: None })];
     let since = Moment::from_millis(40_000);
     for number in [2, 3] {
         let wait = Wait {
@@ -218,7 +229,11 @@ fn busy() -> Screen {
         let end = WaitEnd::Latest { at: since + Span::minutes(10) };
         let wait = Wait { reason: reason.clone(), place: lane - 1, since, end };
         let sentence = wait.sentence(rig.now);
-        rig.dev_runs.push(dev_run(lane as u8, DevRunStatus::Waiting { wait, sentence }, &["cargo", "bench", "--", "sum of squares"]));
+        rig.dev_runs.push(dev_run(
+            lane as u8,
+            DevRunStatus::Waiting { wait, sentence },
+            &["cargo", "bench", "--", "sum of squares"],
+        ));
     }
     let mut screen = Screen::new("http://127.0.0.1:7077".into());
     screen.hear(0, News::View(Box::new(rig)));
