@@ -174,6 +174,12 @@ impl Client {
         Ok(runs)
     }
 
+    /// The first of all runs: one that is not over, where there is any.
+    pub(crate) fn first_run(&self) -> Result<Option<RunRow>, Fault> {
+        let first: Vec<RunRow> = self.get("/v1/runs?limit=1")?;
+        Ok(first.into_iter().next())
+    }
+
     /// Starts a run.
     pub(crate) fn start_run(&self, request: &StartRun) -> Result<RunId, Fault> {
         Ok(self.post::<RunStarted>("/v1/runs", request, fresh_key())?.run)

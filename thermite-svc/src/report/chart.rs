@@ -124,10 +124,11 @@ impl Chart {
         self.labels.push(Label { y: self.y.at(value), class, text: text.to_owned() });
     }
 
-    /// A mark at a block, with words that a pointer brings up. What lies outside is drawn at the edge, and said to.
+    /// A mark at a block, with words that a pointer brings up. What lies outside is drawn at the edge, and said to;
+    /// what has no value stands on the lower edge, at minus infinity.
     pub(super) fn mark(&mut self, block: f64, value: f64, shape: Shape, class: &'static str, words: &str) {
         let (x, y) = (self.x.at(block), self.y.at(value));
-        let outside = if self.shows(value) { "" } else { " (outside the drawing)" };
+        let outside = if self.shows(value) || value.is_infinite() { "" } else { " (outside the drawing)" };
         let title = html! { title { (words) (outside) } };
         let r = if self.x.to > 160.0 { 2.4 } else { 3.6 };
         self.marks.push(match shape {

@@ -53,7 +53,7 @@ pub(super) fn ratios(id: &str, record: &VerdictRecord, figures: &Figures) -> Mar
             let said = block.d.map_or_else(|| "no time".to_owned(), percent);
             let words =
                 format!("block {}, {order}, thrown away: {causes} ({said}, which counts for nothing)", block.number);
-            chart.mark(place, block.d.unwrap_or(range.0), Shape::Cross, "thrown", &words);
+            chart.mark(place, block.d.unwrap_or(f64::NEG_INFINITY), Shape::Cross, "thrown", &words);
         }
     }
     figure(
