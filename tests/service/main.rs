@@ -4,9 +4,13 @@
 mod binary;
 mod cli;
 mod command_line;
+mod doctor;
+mod fed;
 mod folder;
+mod lasting;
 mod life;
 mod openapi;
+mod quota_group;
 mod records;
 mod report;
 mod rest;

@@ -4,13 +4,21 @@
 //! so that a busy machine does not hold the tests up; `load` takes the machine's own. `THERMITE_LONG=1` repeats more.
 
 mod codes;
+mod clocks;
 mod ends;
 mod escapes;
+mod flat;
 mod hostile;
 mod house;
+mod keep;
+mod killed;
 mod kills;
+mod layers;
 mod load;
 mod top;
+mod room;
+mod taken_along;
+mod quota;
 
 /// Whether the long repetitions were asked for (`tests/long.sh`).
 fn is_long() -> bool {

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use thermite_core::contract::Target;
 use thermite_core::dev_run::{DevRunSpec, Exit};
-use thermite_core::ids::{DevRunId, HoldId, JobId, MemberId};
+use thermite_core::ended::Ended;
+use thermite_core::fold::RigHistory;
+use thermite_core::ids::{Arrival, DevRunId, HoldId, JobId, LaneId, MemberId, RunId};
 use thermite_core::job::{JobSpec, PinnedChange, StageKind};
 use thermite_core::log::LogEntry;
 use thermite_core::readiness::Reading;
@@ -92,6 +94,30 @@ pub enum StopProof {
     },
 }
 
+/// What one development run left behind, which lives on until the rig ends (rule C3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leftovers {
+    /// The development run.
+    pub dev_run: DevRunId,
+    /// Its run.
+    pub run: RunId,
+    /// Its lane.
+    pub lane: LaneId,
+    /// When it ended by itself.
+    pub since: Moment,
+    /// Its live processes, at most [`LEFTOVERS_SHOWN_MAX`](thermite_core::limits::LEFTOVERS_SHOWN_MAX).
+    pub processes: Vec<LeftoverProcess>,
+}
+
+/// A live process that a development run left behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftoverProcess {
+    /// Its pid as the machine sees it.
+    pub pid: u32,
+    /// The name of what it executes.
+    pub command: String,
+}
+
 /// Carries out work on one device. One per device; calls for a hold that is not the newest are refused by the actor
 /// before they come here.
 pub trait Executor {
@@ -106,6 +132,18 @@ pub trait Executor {
     fn stop(&self, hold: HoldId, gently: bool) -> LocalBoxFuture<'static, StopProof>;
     /// Carries out one step of a judge's stage (all but `Look`, which is the driver's).
     fn step(&self, hold: HoldId, stage: StageRef, step: StageStep) -> LocalBoxFuture<'static, StepReport>;
+    /// The containment in force for what it starts, such as `namespaces + cgroup`; none where that is not its to tell.
+    fn containment(&self) -> Option<String> {
+        None
+    }
+    /// What development runs left behind and keep (rule C3), in the order of their ends; nothing where nothing is kept.
+    fn leftovers(&self) -> Vec<Leftovers> {
+        Vec::new()
+    }
+    /// Ends what is kept and proves it gone, at the rig's end.
+    fn end_leftovers(&self) -> LocalBoxFuture<'static, StopProof> {
+        Box::pin(std::future::ready(StopProof::Empty))
+    }
 }
 
 /// The stage a step belongs to.
@@ -180,6 +218,99 @@ pub struct Batch {
     pub records: Vec<VerdictRecord>,
     /// Raw figures of void attempts: kept to be seen, never merged, never a verdict.
     pub audits: Vec<AttemptAudit>,
+    /// What the entries end, with all that the log says of it: readable after it has left the rig's memory.
+    pub ended: Vec<Ended>,
+}
+
+/// The state that the log's first `position` entries fold to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checkpoint {
+    /// How many entries.
+    pub position: u64,
+    /// Their fold.
+    pub history: RigHistory,
+}
+
+/// What the records tell a rig that starts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Past {
+    /// The newest checkpoint, where there is one.
+    pub checkpoint: Option<Checkpoint>,
+    /// All entries after it, in order.
+    pub entries: Vec<LogEntry>,
+}
+
+impl Past {
+    /// The whole log's fold.
+    pub fn fold(self) -> Checkpoint {
+        let start = self.checkpoint.unwrap_or_else(|| Checkpoint { position: 0, history: RigHistory::default() });
+        let Checkpoint { mut position, mut history } = start;
+        for entry in self.entries {
+            history.apply(entry);
+            position += 1;
+        }
+        Checkpoint { position, history }
+    }
+}
+
+impl From<Vec<LogEntry>> for Past {
+    fn from(entries: Vec<LogEntry>) -> Past {
+        Past { checkpoint: None, entries }
+    }
+}
+
+/// Which of what is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WhichEnded {
+    /// A job.
+    Job(JobId),
+    /// A development run.
+    DevRun(DevRunId),
+    /// A run.
+    Run(RunId),
+    /// The jobs of a run that were asked for after an arrival, in order of asking.
+    JobsOf {
+        /// The run.
+        run: RunId,
+        /// The arrival.
+        after: Option<Arrival>,
+        /// At most this many.
+        most: usize,
+    },
+    /// The development runs of a run after one, in the order of their ids.
+    DevRunsOf {
+        /// The run.
+        run: RunId,
+        /// The one.
+        after: Option<DevRunId>,
+        /// At most this many.
+        most: usize,
+    },
+    /// Runs before one, the newest first.
+    Runs {
+        /// The one.
+        before: Option<RunId>,
+        /// At most this many.
+        most: usize,
+    },
+    /// The job that was asked for with this idempotency key (rule A13).
+    JobKey(String),
+    /// The development run that was.
+    DevRunKey(String),
+    /// The run that was.
+    RunKey(String),
+}
+
+/// What the records know of something that is over.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FromRecords {
+    /// This, in the order asked for; nothing where there was no such thing.
+    Kept(Vec<Ended>),
+    /// Not whether there was such a thing: it would have been pruned.
+    Pruned {
+        /// When, on the wall clock: milliseconds since 1970.
+        wall_ms: u64,
+    },
 }
 
 impl From<Vec<LogEntry>> for Batch {
@@ -192,8 +323,15 @@ impl From<Vec<LogEntry>> for Batch {
 pub trait Records {
     /// Appends a batch; answers once it is durable. Batches become durable in the order of the calls.
     fn append(&self, batch: Batch) -> LocalBoxFuture<'static, Result<(), RecordsFault>>;
-    /// All entries in order, at the start.
-    fn load(&self) -> LocalBoxFuture<'static, Result<Vec<LogEntry>, RecordsFault>>;
+    /// What the log tells, at the start.
+    fn load(&self) -> LocalBoxFuture<'static, Result<Past, RecordsFault>>;
+    /// Something that is over, by the batches' `ended`: the rig forgets it after a while and asks here.
+    fn ended(&self, which: WhichEnded) -> LocalBoxFuture<'static, Result<FromRecords, RecordsFault>>;
+    /// Keeps a checkpoint, so that a start need not read the log before it. Records without checkpoints do nothing.
+    fn checkpoint(&self, checkpoint: Checkpoint) -> LocalBoxFuture<'static, Result<(), RecordsFault>> {
+        drop(checkpoint);
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// How the rig is set up.

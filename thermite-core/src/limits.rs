@@ -26,6 +26,13 @@ pub const CLAIM_MAX: Span = Span::seconds(5);
 pub const WORK_LISTED_MAX: usize = 32;
 /// How long preparing a development run may take, before its start (rule A5).
 pub const DEV_RUN_PREPARE_MAX: Span = Span::minutes(2);
+/// Processes that development runs left behind and keep (rule C3) which a view lists.
+pub const LEFTOVERS_SHOWN_MAX: usize = 100;
+/// Development runs whose leftovers may live on at once (rule C3): each costs the rig a few descriptors. What a further
+/// one leaves is stopped.
+pub const LEFTOVERS_KEPT_MAX: usize = 64;
+/// Less room than this in the data folder is said to be little, in bytes.
+pub const DISK_FREE_LEAST: u64 = 1024 * 1024 * 1024;
 /// How long a device that is out of service rests before it is tried again (rule B10).
 pub const REQUALIFY_AFTER: Span = Span::seconds(30);
 
@@ -46,6 +53,10 @@ pub const LOAD_DECAY: Span = Span::seconds(60);
 pub const INFRASTRUCTURE_FAILURES_MAX: u32 = 5;
 /// How long a job rests after an infrastructure failure before its next attempt.
 pub const RETRY_AFTER: Span = Span::seconds(5);
+/// How long a job rests after an attempt that the disk had no room for: what fills a disk does not go in seconds.
+pub const DISK_FULL_RETRY_AFTER: Span = Span::seconds(30);
+/// Room below which a build or check that failed is taken for one that a full disk failed, in bytes.
+pub const WORK_ROOM_MIN_BYTES: u64 = 16 * 1024 * 1024;
 /// Blocks that make one measure of noise (JUDGING.md, noise per card).
 pub const NOISE_BLOCKS: u32 = 40;
 /// How long a measure of noise is good for.
@@ -80,6 +91,9 @@ pub const THROWN_FREE: u32 = 5;
 pub const THROWN_PERCENT_MAX: u32 = 25;
 /// Throws that fall on one label with less than this chance are taken for steered by the change.
 pub const STEERED_CHANCE: f64 = 0.001;
+/// How often a timer looks at the rig's clock, which goes on through suspend as a runtime's timers do not (rule A11): so
+/// much later than its moment an end may come after the machine wakes.
+pub const CLOCK_LOOK_EVERY: Span = Span::seconds(1);
 /// How far two clocks may part within a block (rule A11): they are read one after the other, and a reader may be put
 /// aside between two reads. Slewing needs no room, since the kernel slews its clocks together; a step or a suspend
 /// this short moves no timed run.
@@ -125,6 +139,10 @@ pub const GIT_COMMAND_MAX: Span = Span::minutes(2);
 pub const CHANGE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// The most new or changed files of one lane's uncommitted change.
 pub const CHANGE_FILES_MAX: usize = 20_000;
+/// The largest file that a commit may hold which is measured or started from, in bytes: each attempt lays out two copies.
+pub const COMMIT_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// The most that all files of such a commit may hold together, in bytes.
+pub const COMMIT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// The most that is hashed of all artefacts of one side, in bytes.
 pub const ARTEFACT_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// How much of a failed command's output its sentence repeats, in bytes.
@@ -187,3 +205,29 @@ pub const RECORDS_RETRY_EVERY: Span = Span::seconds(1);
 pub const EVENTS_KEPT: usize = 4_096;
 /// Jobs that may wait at once; the next is refused.
 pub const JOBS_QUEUED_MAX: usize = 200_000;
+/// Ended jobs, and as many ended development runs, that stay in memory; older ones are read from the records.
+pub const ENDED_KEPT: usize = 512;
+/// Ended runs that stay in memory.
+pub const ENDED_RUNS_KEPT: usize = 64;
+/// Idempotency keys that stay in memory once they are answered; older ones are looked up in the records (rule A13).
+pub const KEYS_REMEMBERED: usize = 4_096;
+/// Entries of the log after which a checkpoint is written, or as many as are open where those are more: a start reads
+/// the checkpoint and what came after it.
+pub const CHECKPOINT_EVERY: u64 = 2_048;
+/// Records up to this size are looked through page by page at each start, in bytes: it takes well under a second.
+pub const RECORDS_CHECKED_BYTES: u64 = 64 * 1024 * 1024;
+/// What a data folder may hold of what can be pruned, in bytes, unless THERMITE_KEEP says otherwise.
+pub const KEEP_BYTES: u64 = 20 * 1024 * 1024 * 1024;
+/// The room below which a disk takes no new work, in bytes, unless THERMITE_DISK_FLOOR says otherwise: what the work
+/// under way can still write down.
+pub const DISK_FLOOR_BYTES: u64 = 256 * 1024 * 1024;
+/// How often the room on the data folder's disk is looked at.
+pub const DISK_LOOK_EVERY: Span = Span::seconds(2);
+/// How often the data folder is held against its byte budget.
+pub const BUDGET_LOOK_EVERY: Span = Span::seconds(60);
+/// Rows that one transaction of pruning takes: appends wait no longer than it.
+pub const PRUNE_ROWS_MAX: u32 = 512;
+/// How long pruning the git store may take in one go; submits wait for it.
+pub const STORE_PRUNE_MAX: Span = Span::seconds(30);
+/// How long a commit stays in the git store that nothing refers to: what is being submitted refers to it soon.
+pub const STORE_KEPT_MIN: Span = Span::hours(1);

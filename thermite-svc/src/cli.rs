@@ -2,8 +2,10 @@
 //!
 //! No runtime is started for a command that talks to a rig: it opens one connection and is gone.
 
+mod backup;
 mod cancel;
 mod completions;
+mod doctor;
 pub(crate) mod exit;
 mod exit_codes;
 mod find;
@@ -28,7 +30,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use thermite_svc::settings::data_folder;
+use thermite_svc::settings::{data_folder, rig_url};
 
 use crate::client::{Client, Place, RunChange};
 use crate::try_out::{Wishes, try_out};
@@ -82,6 +84,8 @@ struct OnRig<A: Args> {
 enum Command {
     /// Try the whole thing on this machine: real lanes, a real comparison, verdicts
     Try(TryArgs),
+    /// Say what this machine can do for a rig, what is missing, and how to get it
+    Doctor(doctor::DoctorArgs),
     /// Serve this machine's CPUs as a rig
     Serve(serve::ServeArgs),
     /// Run a command on the device, in turn, and show its output
@@ -104,6 +108,10 @@ enum Command {
     Cancel(OnRig<cancel::CancelArgs>),
     /// Show a job's verdict: what may be claimed, block by block; also as a page
     Verdict(OnRig<verdict::VerdictArgs>),
+    /// Take a backup of the rig's data folder, whether or not it runs
+    Backup(backup::BackupArgs),
+    /// Make a data folder of a backup
+    Restore(backup::RestoreArgs),
     /// Recompute a verdict from its record, bit for bit
     Verify(OnRig<verify::VerifyArgs>),
     /// Print what a shell needs to complete commands
@@ -125,12 +133,16 @@ struct TryArgs {
     /// Keep everything in this new or empty folder; else only the records stay
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
+    /// Plan for a speed-up of that many percent: a machine that is too noisy for 5 may do for 20
+    #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=100))]
+    plan: u8,
 }
 
 const AFTER_TRY: &str = "\
 Examples:
   thermite try
   thermite try --json --keep ./trial
+  thermite try --plan 20
 
 Serves this machine's CPUs as a rig on a free loopback port, lets three lanes try and submit a change each to a \
 small Rust program, and ends what it started. It takes a few minutes on a quiet machine; on a busy one it says \
@@ -169,7 +181,7 @@ fn commands() -> clap::Command {
 fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
     match &cli.command {
         Command::Try(args) => {
-            let wishes = Wishes { json: args.json, keep: args.keep.clone() };
+            let wishes = Wishes { json: args.json, keep: args.keep.clone(), plan_percent: args.plan };
             match try_out(&wishes, &Stop::listen()?, say) {
                 Ok(code) => Ok(code),
                 Err(fault) => {
@@ -178,6 +190,7 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
                 }
             }
         }
+        Command::Doctor(args) => doctor::doctor(args, say),
         Command::Serve(args) => serve::serve(args, say),
         Command::Run(OnRig { args, reach }) => run::run(args, || reach.client(), say),
         Command::Judge(OnRig { args, reach }) => judge::judge(args, || reach.client(), say),
@@ -192,13 +205,22 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
         Command::Completions(args) => Ok(completions::completions(args, commands(), say)),
         Command::Man(args) => man::man(args, commands(), say),
         Command::ExitCodes(args) => Ok(exit_codes::exit_codes(args, say)),
+        Command::Backup(args) => {
+            let folder = data_folder(args.data.clone(), &|name| std::env::var(name).ok())?;
+            Ok(backup::backup(args, &folder, say))
+        }
+        Command::Restore(args) => Ok(backup::restore(args, say)),
         Command::Verify(OnRig { args, reach }) => verify::verify(args, reach.folder()?, || reach.client(), say),
     }
 }
 
 impl Reach {
     fn client(&self) -> anyhow::Result<Client> {
-        Ok(Client::open(&Place { url: self.url.clone(), token_file: self.token_file.clone(), folder: self.folder()? })?)
+        // An empty variable is one that is not set.
+        let given = self.url.clone().filter(|url| !url.is_empty());
+        let url = given.map(rig_url).transpose()?;
+        let token_file = self.token_file.clone().filter(|file| !file.as_os_str().is_empty());
+        Ok(Client::open(&Place { url, token_file, folder: self.folder()? })?)
     }
 
     fn folder(&self) -> anyhow::Result<PathBuf> {

@@ -2,6 +2,8 @@
 //!
 //! The command line is the binary's own (`main.rs`, `cli`).
 
+pub mod backup;
+pub mod budget;
 pub mod device_lock;
 pub mod folder;
 pub mod plain;
@@ -10,4 +12,5 @@ pub mod report;
 pub mod serve;
 pub mod server;
 pub mod settings;
+pub mod size;
 pub mod tokens;

@@ -9,7 +9,12 @@
 //! | lanes a run may have | `THERMITE_LANES` | 16 |
 //! | how long a development run waits | `THERMITE_DEV_RUN_WAIT` | 10 minutes (rule A6), in seconds |
 //! | uids of runs | `THERMITE_UID_BASE` | 61000: where the rig is root, the judge's runs have this uid, lane n's 61000 + n |
+//! | containment of runs | `THERMITE_CONTAINMENT` | `best`; `namespaces`, `uid` or `children` take that layer or do not serve, each also with `,no-cgroup` |
+//! | what is logged | `THERMITE_LOG` | `info`; a level, or `TARGET=LEVEL` with commas between |
 //! | folder of the devices' locks | `THERMITE_DEVICE_LOCKS` | `/run/lock`, else `/tmp`: one that all rigs of the machine share |
+//! | what the data folder may hold of what can be pruned | `THERMITE_KEEP` | `20GiB` ([`crate::budget`]) |
+//! | room below which its disk takes no new work | `THERMITE_DISK_FLOOR` | `256MiB` |
+//! | how often the folder is held against that | `THERMITE_KEEP_EVERY` | 60, in seconds |
 //! | where load and CPUs are read | `THERMITE_PROC_ROOT` | `/`; for tests and embedders: a folder with `proc`, `sys` and `etc` in it that is read instead of this machine's, which the log and every record then say |
 //!
 //! The uids lie in a range that Debian and systemd leave unused (61000 to 61183).
@@ -17,12 +22,14 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use thermite_actors::host::launch::Wanted;
 use thermite_actors::ports::RigSettings;
 use thermite_core::ids::LANE_MAX;
 use thermite_core::limits;
 use thermite_core::time::Span;
 
 use crate::device_lock;
+use crate::size::Size;
 
 /// How a rig is set up on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,10 +42,20 @@ pub struct Settings {
     pub http_workers: usize,
     /// Where the rig is root, the judge's builds, checks and blocks run as this uid, lane n's commands as this + n.
     pub lane_uid_base: u32,
+    /// Which layers of containment runs may have.
+    pub containment: Wanted,
+    /// What is logged: a level, or directives of targets and levels.
+    pub log: String,
     /// Where the locks of the machine's devices are (rule A1).
     pub device_locks: PathBuf,
     /// A folder with `proc`, `sys` and `etc` in it whose load is read instead of this machine's; none is the rule.
     pub proc_root: Option<PathBuf>,
+    /// What the data folder may hold of what can be pruned, in bytes.
+    pub keep: u64,
+    /// Room below which its disk takes no new work, in bytes.
+    pub disk_floor: u64,
+    /// How often the folder is held against its byte budget.
+    pub keep_every: Span,
     /// What the rig itself is told.
     pub rig: RigSettings,
 }
@@ -70,6 +87,8 @@ const FOLDER: &str = "THERMITE_DATA (--data)";
 const LISTEN: &str = "THERMITE_LISTEN (--listen)";
 const LISTEN_OPEN: &str = "THERMITE_LISTEN_OPEN (--listen-open)";
 const DEFAULT_LISTEN: &str = "127.0.0.1:7077";
+const DEFAULT_LOG: &str = "info,actix_server=warn";
+const LOG_LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 impl Settings {
     /// Reads all settings; `environment` gives a variable's value.
@@ -88,8 +107,19 @@ impl Settings {
             listen: listen(given.listen, given.listen_open, &environment)?,
             http_workers: number(&environment, "THERMITE_HTTP_WORKERS", 2, 1, 64)? as usize,
             lane_uid_base: lane_uid_base as u32,
+            containment: containment(&environment)?,
+            log: log(&environment)?,
             device_locks: device_locks(&environment)?,
             proc_root: proc_root(&environment)?,
+            keep: size(&environment, "THERMITE_KEEP", limits::KEEP_BYTES, 1 << 20)?,
+            disk_floor: size(&environment, "THERMITE_DISK_FLOOR", limits::DISK_FLOOR_BYTES, 0)?,
+            keep_every: Span::seconds(number(
+                &environment,
+                "THERMITE_KEEP_EVERY",
+                limits::BUDGET_LOOK_EVERY.as_millis() / 1_000,
+                1,
+                86_400,
+            )?),
             rig: RigSettings { dev_run_wait: Span::seconds(wait), lanes_most: lanes as u8 },
         })
     }
@@ -123,6 +153,48 @@ pub fn data_folder(
             expected: "a folder, such as /var/lib/thermite".to_owned(),
         }),
     }
+}
+
+fn containment(environment: &impl Fn(&str) -> Option<String>) -> Result<Wanted, SettingFault> {
+    let Some(value) = environment("THERMITE_CONTAINMENT") else { return Ok(Wanted::BEST) };
+    value.parse().map_err(|expected: &str| SettingFault {
+        setting: "THERMITE_CONTAINMENT",
+        value,
+        expected: expected.to_owned(),
+    })
+}
+
+/// A level, or `TARGET=LEVEL` with commas between. The log's own reader takes any word for a target, and would then log
+/// nothing of what was meant.
+fn log(environment: &impl Fn(&str) -> Option<String>) -> Result<String, SettingFault> {
+    let Some(value) = environment("THERMITE_LOG") else { return Ok(DEFAULT_LOG.to_owned()) };
+    let is_level = |word: &str| LOG_LEVELS.contains(&word.to_ascii_lowercase().as_str());
+    let is_directive = |part: &str| match part.split_once('=') {
+        None => is_level(part),
+        Some((target, level)) => {
+            let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == ':';
+            !target.is_empty() && target.chars().all(plain) && is_level(level)
+        }
+    };
+    if value.split(',').map(str::trim).all(is_directive) {
+        return Ok(value);
+    }
+    let levels = LOG_LEVELS.join(", ");
+    let expected = format!("one of {levels}, or TARGET=LEVEL with commas between, such as warn,thermite_actors=debug");
+    Err(SettingFault { setting: "THERMITE_LOG", value, expected })
+}
+
+/// A rig's address as a command is told it.
+///
+/// # Errors
+/// Where it cannot be one.
+pub fn rig_url(url: String) -> Result<String, SettingFault> {
+    let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    if host.is_some_and(|host| host.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '[')) {
+        return Ok(url);
+    }
+    let expected = format!("the rig's address, such as http://{DEFAULT_LISTEN}");
+    Err(SettingFault { setting: "THERMITE_URL (--url)", value: url, expected })
 }
 
 fn device_locks(environment: &impl Fn(&str) -> Option<String>) -> Result<PathBuf, SettingFault> {
@@ -179,6 +251,20 @@ fn listen(
         });
     }
     Ok(address)
+}
+
+fn size(
+    environment: &impl Fn(&str) -> Option<String>,
+    setting: &'static str,
+    default: u64,
+    least: u64,
+) -> Result<u64, SettingFault> {
+    let Some(text) = environment(setting) else { return Ok(default) };
+    match text.parse::<Size>() {
+        Ok(Size(bytes)) if bytes >= least => Ok(bytes),
+        Ok(_) => Err(SettingFault { setting, value: text, expected: format!("at least {}", Size(least)) }),
+        Err(expected) => Err(SettingFault { setting, value: text, expected: expected.to_string() }),
+    }
 }
 
 fn number(

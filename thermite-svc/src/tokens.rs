@@ -238,7 +238,9 @@ impl Tokens {
         let owner = TokenId(format!("own-{}", hex(&sha256[..4])));
         let mut table = TokenTable::open(folder.path())?;
         let owners = Known::new(owner.clone(), TokenKind::Owner, String::new(), None);
-        table.keep_files(&Known { from_file: true, ..owners }.record(&sha256), wall_ms()).map_err(TokenFault::Records)?;
+        table
+            .keep_files(&Known { from_file: true, ..owners }.record(&sha256), wall_ms())
+            .map_err(TokenFault::Records)?;
         let known = table.all().map_err(TokenFault::Records)?.into_iter().filter_map(Known::of).collect();
         Ok(Tokens { known: RwLock::new(known), table: Arc::new(Mutex::new(table)), owner, made })
     }

@@ -6,9 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use futures_util::future::LocalBoxFuture;
 
@@ -22,7 +23,7 @@ use thermite_core::refusal::{InfrastructureFailure, Refusal};
 use thermite_core::run::RunSpec;
 
 use super::git::command::GitFault;
-use super::git::{Git, Repository, Worktree};
+use super::git::{self, Git, Repository, Worktree};
 use super::kit::{self, Editable};
 use super::launch::{Identity, hand_over};
 use crate::ports::{RunRequest, Workspaces};
@@ -50,11 +51,24 @@ impl Accounts {
         Accounts { base: None }
     }
 
+    /// What the user of this process can have: uids from `base` on where it is root.
+    pub fn of_this_user(base: u32) -> Accounts {
+        if rustix::process::geteuid().is_root() { Accounts::dedicated(base) } else { Accounts::rigs_user() }
+    }
+
     /// Who the judge's builds, checks and measured runs run as.
     pub const fn judge(self) -> Identity {
         match self.base {
             Some(base) => Identity::Dedicated { uid: base, gid: base },
             None => Identity::RigsUser,
+        }
+    }
+
+    /// A uid that no run has: containment is tried out as it.
+    pub const fn trial(self) -> Option<u32> {
+        match self.base {
+            Some(base) => Some(base + LANE_MAX as u32 + 1),
+            None => None,
         }
     }
 
@@ -88,8 +102,10 @@ struct Shared {
     trees_file: PathBuf,
     /// Champions that are kept, with their kits: a commit never changes, and a queue's jobs all start from a few.
     champions: Mutex<BTreeMap<KeptChampion, (Kit, String)>>,
-    /// One thread at a time writes into the stores.
+    /// One thread at a time writes into the stores, or prunes them.
     storing: Mutex<()>,
+    /// When each commit was last asked for in this life: what is being submitted is not in the log yet.
+    recent: Mutex<BTreeMap<String, Instant>>,
     /// One thread at a time lays out or takes away the judge's copies: a layout that nobody waits for any more must not
     /// come after its job was forgotten.
     laying: Mutex<()>,
@@ -125,9 +141,30 @@ impl HostWorkspaces {
                 trees_file,
                 champions: Mutex::new(BTreeMap::new()),
                 storing: Mutex::new(()),
+                recent: Mutex::new(BTreeMap::new()),
                 laying: Mutex::new(()),
             }),
         })
+    }
+
+    /// Has the judge's copies laid out in `folder` from here on, which every user can enter and only the rig's own can
+    /// list or write: for a judge's account that cannot enter the data folder. To be called before anything is.
+    ///
+    /// # Errors
+    /// Where it cannot be made, or is somebody else's.
+    pub fn lay_out_in(self, folder: &Path) -> io::Result<HostWorkspaces> {
+        let mut shared = Arc::try_unwrap(self.shared).map_err(|_| io::Error::other("the workspaces are in use"))?;
+        match std::fs::DirBuilder::new().mode(0o711).create(folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let about = std::fs::symlink_metadata(folder)?;
+        if !about.is_dir() || about.uid() != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::other("it is not a folder of the rig's user; remove it"));
+        }
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o711))?;
+        shared.work = folder.canonicalize()?;
+        Ok(HostWorkspaces { shared: Arc::new(shared) })
     }
 
     /// The worktrees that a development run in `own` must not see: every other lane's that was ever opened.
@@ -155,6 +192,25 @@ impl HostWorkspaces {
             Side::Change => names.nth(1),
         };
         Some(attempt.join(name?))
+    }
+
+    /// Takes out of the stores what neither `needed` nor anything asked for within the last hour refers to; gives how
+    /// many commits were let go. Works on the calling thread; submits wait for it, at most [`limits::STORE_PRUNE_MAX`]
+    /// a command.
+    ///
+    /// # Errors
+    /// A sentence, where git fails or takes too long; what is left is tried another time.
+    pub fn prune(&self, needed: &BTreeSet<String>) -> Result<usize, String> {
+        let _storing = in_turn(&self.shared.storing);
+        // In this order: a champion found in memory after this is looked for in the store again, and waits for it.
+        in_turn(&self.shared.champions).clear();
+        let mut kept = needed.clone();
+        {
+            let mut recent = in_turn(&self.shared.recent);
+            recent.retain(|_, asked| asked.elapsed() < limits::STORE_KEPT_MIN.to_std());
+            kept.extend(recent.keys().cloned());
+        }
+        self.shared.git.prune(&kept).map_err(|fault| fault.to_string())
     }
 
     /// Takes what a job's attempts laid out off the disk, on the calling thread.
@@ -213,7 +269,7 @@ impl From<GitFault> for No {
     fn from(fault: GitFault) -> No {
         let why = fault.to_string();
         match fault {
-            GitFault::Failed { .. } | GitFault::Unexpected(_) if NO_ROOM.iter().any(|said| why.contains(said)) => {
+            GitFault::Failed { .. } | GitFault::Unexpected(_) if git::is_no_room(&why) => {
                 InfrastructureFailure::DiskFull { why }.into()
             }
             GitFault::Failed { .. } | GitFault::Unexpected(_) => Refusal::Repository { why }.into(),
@@ -221,9 +277,6 @@ impl From<GitFault> for No {
         }
     }
 }
-
-/// What the C library says of ENOSPC and EDQUOT; git runs with `LC_ALL=C`, and Rust sets no locale.
-const NO_ROOM: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
 
 impl Shared {
     fn open_run(&self, request: &RunRequest) -> Result<RunSpec, No> {
@@ -238,7 +291,13 @@ impl Shared {
         Ok(RunSpec { repo: repository.path, kit_path, kit, kit_hash, champion, lanes })
     }
 
+    /// Remembers that a commit is asked for, so that it is not pruned before the log refers to it.
+    fn note(&self, commit: &str) {
+        in_turn(&self.recent).insert(commit.to_owned(), Instant::now());
+    }
+
     fn keep(&self, repository: &Repository, commit: &str) -> Result<(), GitFault> {
+        self.note(commit);
         let _storing = in_turn(&self.storing);
         self.git.keep(repository, commit)
     }
@@ -247,6 +306,7 @@ impl Shared {
     fn champion(&self, repository: &Repository, revision: &str, kit_path: &Path) -> Result<(String, Kit, String), No> {
         let key = |commit: &str| (repository.object_format.clone(), commit.to_owned(), kit_path.to_owned());
         if let Some((kit, kit_hash)) = in_turn(&self.champions).get(&key(revision)) {
+            self.note(revision);
             return Ok((revision.to_owned(), kit.clone(), kit_hash.clone()));
         }
         let commit = self.git.resolve(repository, revision)?;
@@ -382,7 +442,9 @@ impl Shared {
         let candidate_tree = self.git.tree(&repository, &commit)?;
         let candidate = {
             let _storing = in_turn(&self.storing);
-            self.git.commit(&repository, &candidate_tree, &champion)?
+            let candidate = self.git.commit(&repository, &candidate_tree, &champion)?;
+            self.note(&candidate);
+            candidate
         };
         let paths = differences.iter().map(|difference| difference.path.display().to_string()).collect();
         Ok(PinnedChange { champion, change: commit, candidate, candidate_tree, paths, kit, kit_hash })
@@ -411,10 +473,16 @@ impl Shared {
             }
             .into());
         };
+        if !folder.is_dir() {
+            let lane = number.parse().ok().and_then(|number| LaneId::new(number).ok());
+            let lane = lane.expect("a number of one of the run's lanes is a lane's");
+            return Err(Refusal::WorktreeGone { lane, worktree: folder.display().to_string() }.into());
+        }
         let worktree: Worktree = self.git.worktree(repository, folder)?;
         let _storing = in_turn(&self.storing);
         // New files outside the editable paths are no part of a submission (rule E5): often they are built ones.
         let captured = self.git.capture(repository, &worktree, may_touch)?;
+        self.note(&captured.commit);
         match captured.nested.iter().find(|nested| may_touch(nested)) {
             None => Ok(captured.commit),
             Some(nested) => Err(nested_repository(nested).into()),
@@ -447,7 +515,11 @@ impl Shared {
         }
         // Written last: sides that are there are whole.
         let file = folder.join("sides");
-        std::fs::write(&file, sides).map_err(|error| format!("{} cannot be written: {error}", file.display()))
+        let written = std::fs::write(&file, sides).and_then(|()| {
+            // A measured program without a view of its own could look.
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600))
+        });
+        written.map_err(|error| format!("{} cannot be written: {error}", file.display()))
     }
 }
 
@@ -521,18 +593,49 @@ fn check_command(spec: &DevRunSpec, path: &str) -> Result<(), Refusal> {
             expected: "not empty and without '='".to_owned(),
         });
     }
+    if !spec.worktree.is_dir() {
+        return Err(Refusal::WorktreeGone { lane: spec.lane, worktree: spec.worktree.display().to_string() });
+    }
     find_program(program, &spec.worktree, path)
 }
 
 /// Looks for a program as the run will: by path from its tree, or by name in `PATH`.
 fn find_program(program: &str, tree: &Path, path: &str) -> Result<(), Refusal> {
-    let executable = |file: &Path| {
-        std::fs::metadata(file).is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
-    };
-    let (found, looked_in) = if program.contains('/') {
-        (executable(&tree.join(program)), tree.display().to_string())
+    let (places, looked_in) = if program.contains('/') {
+        (vec![tree.join(program)], tree.display().to_string())
     } else {
-        (path.split(':').any(|folder| executable(&tree.join(folder).join(program))), path.to_owned())
+        (path.split(':').map(|folder| tree.join(folder).join(program)).collect(), path.to_owned())
     };
-    if found { Ok(()) } else { Err(Refusal::NoSuchProgram { program: program.to_owned(), looked_in }) }
+    // The first that is there and cannot be executed tells more than that none was found.
+    let mut not_executable = None;
+    for place in places {
+        match what_is(&place) {
+            Some(Ok(())) => return Ok(()),
+            Some(Err(why)) => {
+                not_executable.get_or_insert((place, why));
+            }
+            None => {}
+        }
+    }
+    let program = program.to_owned();
+    match not_executable {
+        Some((file, why)) => {
+            Err(Refusal::NotExecutable { program, file: file.display().to_string(), why: why.to_owned() })
+        }
+        None => Err(Refusal::NoSuchProgram { program, looked_in }),
+    }
+}
+
+/// Whether a file can be executed, and why not; none where there is no file.
+fn what_is(file: &Path) -> Option<Result<(), &'static str>> {
+    let about = std::fs::metadata(file).ok()?;
+    Some(if about.is_dir() {
+        Err("is a folder")
+    } else if !about.is_file() {
+        Err("is no ordinary file")
+    } else if about.permissions().mode() & 0o111 == 0 {
+        Err("has no execute permission; set it with `chmod +x`, or name its interpreter first")
+    } else {
+        Ok(())
+    })
 }

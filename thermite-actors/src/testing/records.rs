@@ -4,11 +4,12 @@ use std::cell::{Cell, RefCell};
 
 use futures_util::future::LocalBoxFuture;
 
+use thermite_core::ended::Ended;
 use thermite_core::log::LogEntry;
 use thermite_core::record::{AttemptAudit, VerdictRecord};
 use thermite_core::time::Span;
 
-use crate::ports::{Batch, Records, RecordsFault};
+use crate::ports::{Batch, Checkpoint, FromRecords, Past, Records, RecordsFault, WhichEnded};
 
 /// The log of one or more lives of a rig. It outlives the system it is used in, so that a rig that was killed can be
 /// started again over what it left.
@@ -17,6 +18,8 @@ pub struct MemoryRecords {
     entries: RefCell<Vec<LogEntry>>,
     records: RefCell<Vec<VerdictRecord>>,
     audits: RefCell<Vec<AttemptAudit>>,
+    ended: RefCell<Vec<Ended>>,
+    checkpoint: RefCell<Option<Checkpoint>>,
     latency: Cell<Span>,
     fault: RefCell<Option<String>>,
     appends: Cell<u64>,
@@ -39,7 +42,18 @@ impl MemoryRecords {
 
     /// A log with this past.
     pub fn with(entries: Vec<LogEntry>) -> MemoryRecords {
-        MemoryRecords { entries: RefCell::new(entries), ..MemoryRecords::default() }
+        let mut history = thermite_core::fold::RigHistory::default();
+        let mut ended = Vec::new();
+        for entry in &entries {
+            ended.extend(history.ended_by(std::slice::from_ref(entry)));
+            history.apply(entry.clone());
+        }
+        MemoryRecords { entries: RefCell::new(entries), ended: RefCell::new(ended), ..MemoryRecords::default() }
+    }
+
+    /// Where in the log the newest checkpoint is.
+    pub fn checkpoint_at(&self) -> Option<u64> {
+        self.checkpoint.borrow().as_ref().map(|checkpoint| checkpoint.position)
     }
 
     /// All entries in order.
@@ -100,6 +114,56 @@ impl MemoryRecords {
         self.entries.borrow_mut().extend(batch.entries);
         self.records.borrow_mut().extend(batch.records);
         self.audits.borrow_mut().extend(batch.audits);
+        self.ended.borrow_mut().extend(batch.ended);
+    }
+
+    fn find(&self, which: &WhichEnded) -> Vec<Ended> {
+        let ended = self.ended.borrow();
+        let all = |is_it: &dyn Fn(&Ended) -> bool| ended.iter().filter(|ended| is_it(ended)).cloned().collect();
+        let is_key = |ended: &Ended, key: &String| ended.key() == Some(key);
+        match which {
+            WhichEnded::Job(id) => all(&|ended| matches!(ended, Ended::Job { history } if history.spec.job == *id)),
+            WhichEnded::DevRun(id) => {
+                all(&|ended| matches!(ended, Ended::DevRun { history } if history.spec.dev_run == *id))
+            }
+            WhichEnded::Run(id) => all(&|ended| matches!(ended, Ended::Run { run, .. } if run == id)),
+            WhichEnded::JobKey(key) => all(&|ended| matches!(ended, Ended::Job { .. }) && is_key(ended, key)),
+            WhichEnded::DevRunKey(key) => all(&|ended| matches!(ended, Ended::DevRun { .. }) && is_key(ended, key)),
+            WhichEnded::RunKey(key) => all(&|ended| matches!(ended, Ended::Run { .. }) && is_key(ended, key)),
+            WhichEnded::DevRunsOf { run, after, most } => {
+                let id = |ended: &Ended| match ended {
+                    Ended::DevRun { history } if history.spec.run == *run => Some(history.spec.dev_run),
+                    Ended::Job { .. } | Ended::DevRun { .. } | Ended::Run { .. } => None,
+                };
+                let mut dev_runs: Vec<Ended> =
+                    all(&|ended| id(ended).is_some_and(|id| after.is_none_or(|after| id > after)));
+                dev_runs.sort_by_key(id);
+                dev_runs.truncate(*most);
+                dev_runs
+            }
+            WhichEnded::Runs { before, most } => {
+                let id = |ended: &Ended| match ended {
+                    Ended::Run { run, .. } => Some(*run),
+                    Ended::Job { .. } | Ended::DevRun { .. } => None,
+                };
+                let mut runs: Vec<Ended> =
+                    all(&|ended| id(ended).is_some_and(|id| before.is_none_or(|before| id < before)));
+                runs.sort_by_key(|ended| std::cmp::Reverse(id(ended)));
+                runs.truncate(*most);
+                runs
+            }
+            WhichEnded::JobsOf { run, after, most } => {
+                let arrival = |ended: &Ended| match ended {
+                    Ended::Job { history } if history.spec.run == *run => Some(history.spec.arrival),
+                    Ended::Job { .. } | Ended::DevRun { .. } | Ended::Run { .. } => None,
+                };
+                let mut jobs: Vec<Ended> =
+                    all(&|ended| arrival(ended).is_some_and(|at| after.is_none_or(|after| at > after)));
+                jobs.sort_by_key(arrival);
+                jobs.truncate(*most);
+                jobs
+            }
+        }
     }
 }
 
@@ -134,7 +198,19 @@ impl Records for MemoryRecords {
         })
     }
 
-    fn load(&self) -> LocalBoxFuture<'static, Result<Vec<LogEntry>, RecordsFault>> {
-        Box::pin(std::future::ready(Ok(self.entries())))
+    fn load(&self) -> LocalBoxFuture<'static, Result<Past, RecordsFault>> {
+        let checkpoint = self.checkpoint.borrow().clone();
+        let from = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.position as usize);
+        let entries = self.entries.borrow()[from..].to_vec();
+        Box::pin(std::future::ready(Ok(Past { checkpoint, entries })))
+    }
+
+    fn ended(&self, which: WhichEnded) -> LocalBoxFuture<'static, Result<FromRecords, RecordsFault>> {
+        Box::pin(std::future::ready(Ok(FromRecords::Kept(self.find(&which)))))
+    }
+
+    fn checkpoint(&self, checkpoint: Checkpoint) -> LocalBoxFuture<'static, Result<(), RecordsFault>> {
+        *self.checkpoint.borrow_mut() = Some(checkpoint);
+        Box::pin(std::future::ready(Ok(())))
     }
 }

@@ -4,7 +4,9 @@
 use std::io::Read;
 use std::path::Path;
 
+use thermite_actors::ports::{FromRecords, WhichEnded};
 use thermite_actors::view::JobStatus;
+use thermite_core::ended::Ended;
 use thermite_core::ids::JobId;
 use thermite_core::job::{JobOutcome, StageKind};
 use thermite_core::limits;
@@ -136,6 +138,17 @@ fn of_job_in(reader: &RecordsReader, job: JobId) -> anyhow::Result<Found> {
             LogEntry::ScreeningWon { job: of, record, .. } if of == job => screening = Some(record),
             LogEntry::JobEnded { job: of, outcome, record } if of == job => end = Some((outcome, record)),
             _ => {}
+        }
+    }
+    // What is over is known also where the log's beginning was pruned.
+    if end.is_none()
+        && let FromRecords::Kept(kept) = reader.ended(&WhichEnded::Job(job))?
+    {
+        for ended in kept {
+            if let Ended::Job { history } = ended {
+                screening = screening.or(history.screened.map(|screened| screened.1));
+                end = history.end;
+            }
         }
     }
     let Some((outcome, record)) = end else {

@@ -66,7 +66,11 @@ fn newest_first(mut runs: Vec<RunRow>) -> Vec<RunRow> {
 
 /// What is live comes first, in the order in which it is served; what is over comes last.
 fn lines(view: &RigView, runs: &[RunRow], shown: usize, ended: usize, ink: Ink) -> Vec<String> {
-    let mut lines: Vec<String> = view.devices.iter().map(|row| device(row, view.now, ink)).collect();
+    let mut lines = Vec::new();
+    for row in &view.devices {
+        lines.push(device(row, view.now, ink));
+        lines.extend(row.containment.as_ref().map(|layers| format!("  runs on it are contained by {layers}")));
+    }
     if let Some(fault) = &view.records_fault {
         lines.push(ink.bad(&format!("the records cannot be written: {}", plain(fault))));
     }
@@ -81,6 +85,10 @@ fn lines(view: &RigView, runs: &[RunRow], shown: usize, ended: usize, ink: Ink) 
     let more = view.jobs_live.saturating_sub(view.jobs.len());
     if more > 0 {
         lines.push(format!("  and {more} more jobs wait"));
+    }
+    lines.extend(view.leftovers.iter().map(|row| format!("  {}", show::leftover(row, view.now))));
+    if view.leftovers_more {
+        lines.push("  and more processes that development runs left behind".to_owned());
     }
     if view.devices.iter().any(|row| row.facts.target == Target::Cpu) && runs.iter().any(|run| is_live(&run)) {
         lines.push(ink.dim(TRADE_OFF));

@@ -216,7 +216,7 @@ impl From<RecordsFault> for Problem {
     }
 }
 
-/// 404: there is no such thing. 409: not while something else is so. 422: never, as it was asked. 429: not so many.
+/// 404: there is no such thing. 410: there was, perhaps. 409: not while something else is so. 422: never, as it was asked. 429: not so many.
 fn refused(refusal: &Refusal) -> (StatusCode, &'static str) {
     match refusal {
         Refusal::LaneBusy { .. } => (StatusCode::CONFLICT, "lane-busy"),
@@ -230,6 +230,8 @@ fn refused(refusal: &Refusal) -> (StatusCode, &'static str) {
         Refusal::EmptyCommand => (StatusCode::UNPROCESSABLE_ENTITY, "empty-command"),
         Refusal::CommandTooLong { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "command-too-long"),
         Refusal::NoSuchProgram { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "no-such-program"),
+        Refusal::NotExecutable { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "not-executable"),
+        Refusal::WorktreeGone { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "worktree-gone"),
         Refusal::Kit { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "kit"),
         Refusal::WrongTarget { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "wrong-target"),
         Refusal::Impossible { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "impossible"),
@@ -238,6 +240,7 @@ fn refused(refusal: &Refusal) -> (StatusCode, &'static str) {
         Refusal::NothingChanged { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "nothing-changed"),
         Refusal::SettingsMoved { .. } => (StatusCode::PRECONDITION_FAILED, "settings-moved"),
         Refusal::QueueFull { .. } => (StatusCode::TOO_MANY_REQUESTS, "queue-full"),
+        Refusal::Pruned { .. } => (StatusCode::GONE, "pruned"),
         Refusal::NoIsolation { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "no-isolation"),
     }
 }
@@ -248,6 +251,7 @@ fn failed(failure: &InfrastructureFailure) -> (StatusCode, &'static str) {
         InfrastructureFailure::StayedBusy { .. } => (StatusCode::SERVICE_UNAVAILABLE, "stayed-busy"),
         InfrastructureFailure::TooManyThrown { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too-many-thrown"),
         InfrastructureFailure::ThrowsSteered { .. } => (StatusCode::SERVICE_UNAVAILABLE, "throws-steered"),
+        InfrastructureFailure::ChangeKilled { .. } => (StatusCode::SERVICE_UNAVAILABLE, "change-killed"),
         InfrastructureFailure::TooNoisy { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too-noisy"),
         InfrastructureFailure::Champion { .. } => (StatusCode::SERVICE_UNAVAILABLE, "champion"),
         InfrastructureFailure::Step { .. } => (StatusCode::SERVICE_UNAVAILABLE, "step"),

@@ -16,10 +16,10 @@ use thermite_svc::report::{Comparison, page};
 
 use crate::cli::ink::Ink;
 use crate::cli::{show, verdict, verify};
-use crate::client::Client;
 
 use super::kit::{Campaign, LaneWork};
 use super::lanes::LaneRun;
+use super::own_rig::OwnRig;
 use super::{TryFault, Worked, millis};
 
 /// The page's name among the records.
@@ -34,6 +34,8 @@ pub(super) struct Report {
     pub(super) machine: Option<String>,
     /// The lanes, lane 1 first.
     pub(super) lanes: Vec<LaneReport>,
+    /// How often the rig was killed and started again.
+    pub(super) rig_restarts: u32,
     /// What it cost.
     pub(super) cost: Cost,
     /// Where the records are.
@@ -107,14 +109,14 @@ impl Report {
     pub(super) fn gather(
         campaign: &Campaign,
         worked: Worked,
-        client: &Client,
+        rig: &OwnRig<'_>,
         records: &Path,
         began: Instant,
     ) -> Result<Report, TryFault> {
         let Worked { machine, lanes, jobs, mut cost } = worked;
         let mut reports = Vec::new();
         for ((work, run), job) in campaign.lanes.iter().zip(lanes.all()).zip(&jobs) {
-            reports.push(LaneReport::gather(work, run, job, client, records, &mut cost)?);
+            reports.push(LaneReport::gather(work, run, job, rig, records, &mut cost)?);
         }
         cost.wall_ms = millis(began.elapsed());
         let ok = reports.len() == campaign.lanes.len()
@@ -122,7 +124,9 @@ impl Report {
             && reports.iter().all(LaneReport::is_ok);
         let comparisons = reports.iter().map(|lane| lane.comparison.clone()).collect();
         let page = records.join(PAGE);
-        Ok(Report { ok, machine, lanes: reports, cost, records: records.to_owned(), page, comparisons })
+        let rig_restarts = rig.restarts();
+        let records = records.to_owned();
+        Ok(Report { ok, machine, lanes: reports, rig_restarts, cost, records, page, comparisons })
     }
 
     /// Puts the report beside its records.
@@ -148,6 +152,9 @@ impl Report {
         lines.push(format!("  {}", texts::DIAGNOSTIC_ONLY));
         lines.push(ink.bold("Cost"));
         lines.push(format!("  {}", self.cost.words()));
+        if self.rig_restarts > 0 {
+            lines.push(format!("  the rig was killed and started again: {} times", self.rig_restarts));
+        }
         lines.push(ink.bold("Records"));
         for record in self.lanes.iter().flat_map(|lane| &lane.records) {
             let holds = match &record.fault {
@@ -165,7 +172,10 @@ impl Report {
         lines.push(if self.ok {
             ink.good("All steps ran, every verdict is of the expected kind, every record holds.")
         } else if self.lanes.iter().any(no_verdict) {
-            ink.bad("This machine was too busy or too noisy to tell; try again when other programs use it less.")
+            ink.bad(
+                "This machine was too busy or too noisy to tell; try again when other programs use it less, or plan for \
+                 a larger speed-up (--plan 20).",
+            )
         } else {
             ink.bad("Not everything is as expected; see above.")
         });
@@ -178,7 +188,7 @@ impl LaneReport {
         work: &LaneWork,
         run: &LaneRun,
         job: &JobRow,
-        client: &Client,
+        rig: &OwnRig<'_>,
         folder: &Path,
         cost: &mut Cost,
     ) -> Result<LaneReport, TryFault> {
@@ -187,11 +197,11 @@ impl LaneReport {
         };
         let mut stages = Vec::new();
         if screening.is_some() {
-            stages.push(client.verdict(job.job, Some(StageKind::Screening))?);
+            stages.push(rig.ask(|client| client.verdict(job.job, Some(StageKind::Screening)))?);
         }
         // A confirmation has a record of its own; a screening that decided is the only one.
         if record.is_some() && record != screening {
-            stages.push(client.verdict(job.job, None)?);
+            stages.push(rig.ask(|client| client.verdict(job.job, None))?);
         }
         let mut records = Vec::new();
         let mut deciding = None;
@@ -273,7 +283,9 @@ impl Cost {
         self.blocks += record.after.len();
         self.thrown += record.blocks.len() - record.after.len();
         if let NoiseSource::Measured { blocks, .. } = &record.noise {
-            self.noise_blocks += blocks.len();
+            let counted = blocks.iter().filter(|block| block.ratio().is_some()).count();
+            self.noise_blocks += counted;
+            self.thrown += blocks.len() - counted;
         }
     }
 
@@ -334,7 +346,8 @@ All steps ran, every verdict is of the expected kind, every record holds."
         assert_eq!(last(&other), "Not everything is as expected; see above.");
         assert_eq!(
             last(&none),
-            "This machine was too busy or too noisy to tell; try again when other programs use it less."
+            "This machine was too busy or too noisy to tell; try again when other programs use it less, or plan for a \
+             larger speed-up (--plan 20)."
         );
     }
 
@@ -369,6 +382,16 @@ All steps ran, every verdict is of the expected kind, every record holds."
             Cost { wall_ms: 93_000, judge_ms: 80_000, dev_runs_ms: 1_700, blocks: 9, noise_blocks: 40, thrown: 1 };
         let page = "/r/report.html".into();
         let comparisons = Vec::new();
-        Report { ok: as_expected, machine: None, lanes: vec![lane], cost, records: "/r".into(), page, comparisons }
+        let lanes = vec![lane];
+        Report {
+            ok: as_expected,
+            machine: None,
+            lanes,
+            rig_restarts: 0,
+            cost,
+            records: "/r".into(),
+            page,
+            comparisons,
+        }
     }
 }
