@@ -148,14 +148,7 @@ impl Records for Log {
     }
 
     fn ended(&self, which: WhichEnded) -> LocalBoxFuture<'static, Result<FromRecords, RecordsFault>> {
-        // This program asks by id alone, and gives no keys.
-        let is_it = |ended: &&Ended| match (&which, ended) {
-            (WhichEnded::Job(id), Ended::Job { history }) => history.spec.job == *id,
-            (WhichEnded::DevRun(id), Ended::DevRun { history }) => history.spec.dev_run == *id,
-            (WhichEnded::Run(id), Ended::Run { run, .. }) => run == id,
-            _ => false,
-        };
-        let found = self.ended.borrow().iter().filter(is_it).cloned().collect();
+        let found = which.among(&self.ended.borrow());
         std::future::ready(Ok(FromRecords::Kept(found))).boxed_local()
     }
 }

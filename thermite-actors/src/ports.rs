@@ -301,6 +301,57 @@ pub enum WhichEnded {
     RunKey(String),
 }
 
+impl WhichEnded {
+    /// Those of `ended`, in the order asked for: what records that hold all of it in memory answer.
+    pub fn among(&self, ended: &[Ended]) -> Vec<Ended> {
+        let all = |is_it: &dyn Fn(&Ended) -> bool| ended.iter().filter(|ended| is_it(ended)).cloned().collect();
+        let is_key = |ended: &Ended, key: &String| ended.key() == Some(key);
+        match self {
+            WhichEnded::Job(id) => all(&|ended| matches!(ended, Ended::Job { history } if history.spec.job == *id)),
+            WhichEnded::DevRun(id) => {
+                all(&|ended| matches!(ended, Ended::DevRun { history } if history.spec.dev_run == *id))
+            }
+            WhichEnded::Run(id) => all(&|ended| matches!(ended, Ended::Run { run, .. } if run == id)),
+            WhichEnded::JobKey(key) => all(&|ended| matches!(ended, Ended::Job { .. }) && is_key(ended, key)),
+            WhichEnded::DevRunKey(key) => all(&|ended| matches!(ended, Ended::DevRun { .. }) && is_key(ended, key)),
+            WhichEnded::RunKey(key) => all(&|ended| matches!(ended, Ended::Run { .. }) && is_key(ended, key)),
+            WhichEnded::DevRunsOf { run, after, most } => {
+                let id = |ended: &Ended| match ended {
+                    Ended::DevRun { history } if history.spec.run == *run => Some(history.spec.dev_run),
+                    Ended::Job { .. } | Ended::DevRun { .. } | Ended::Run { .. } => None,
+                };
+                let mut dev_runs: Vec<Ended> =
+                    all(&|ended| id(ended).is_some_and(|id| after.is_none_or(|after| id > after)));
+                dev_runs.sort_by_key(id);
+                dev_runs.truncate(*most);
+                dev_runs
+            }
+            WhichEnded::Runs { before, most } => {
+                let id = |ended: &Ended| match ended {
+                    Ended::Run { run, .. } => Some(*run),
+                    Ended::Job { .. } | Ended::DevRun { .. } => None,
+                };
+                let mut runs: Vec<Ended> =
+                    all(&|ended| id(ended).is_some_and(|id| before.is_none_or(|before| id < before)));
+                runs.sort_by_key(|ended| std::cmp::Reverse(id(ended)));
+                runs.truncate(*most);
+                runs
+            }
+            WhichEnded::JobsOf { run, after, most } => {
+                let arrival = |ended: &Ended| match ended {
+                    Ended::Job { history } if history.spec.run == *run => Some(history.spec.arrival),
+                    Ended::Job { .. } | Ended::DevRun { .. } | Ended::Run { .. } => None,
+                };
+                let mut jobs: Vec<Ended> =
+                    all(&|ended| arrival(ended).is_some_and(|at| after.is_none_or(|after| at > after)));
+                jobs.sort_by_key(arrival);
+                jobs.truncate(*most);
+                jobs
+            }
+        }
+    }
+}
+
 /// What the records know of something that is over.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FromRecords {

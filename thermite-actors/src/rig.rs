@@ -185,6 +185,71 @@ impl Rig {
         self.ask_door(door::list::LookAtRuns { after, most }).await?
     }
 
+    /// One run, over or not.
+    ///
+    /// # Errors
+    /// Refused for one that is not there.
+    pub async fn run(&self, run: RunId) -> Result<RunRow, No> {
+        self.ask_door(door::list::LookAtRun(run)).await?
+    }
+
+    /// Development runs of a run, over or not, in order of asking: at most `most` of those after `after`.
+    ///
+    /// # Errors
+    /// Refused for a run that is not there.
+    pub async fn dev_runs(&self, run: RunId, after: Option<DevRunId>, most: usize) -> Result<Vec<DevRunRow>, No> {
+        self.ask_door(door::list::LookAtDevRuns { run, after, most }).await?
+    }
+
+    /// The rig's settings.
+    ///
+    /// # Errors
+    /// Where the rig has ended.
+    pub async fn settings(&self) -> Result<SettingsView, No> {
+        self.ask_door(door::settings::LookAtSettings).await?
+    }
+
+    /// Sets what may be set while the rig runs; answers once it is durable and in force. With `read`, only where their
+    /// revision is still that one.
+    ///
+    /// # Errors
+    /// Refused where they cannot be, or have been set meanwhile.
+    pub async fn set(&self, settings: LiveSettings, read: Option<u64>) -> Result<SettingsView, No> {
+        self.ask_door(door::settings::ChangeSettings { settings, read }).await?
+    }
+
+    /// One development run, over or not.
+    ///
+    /// # Errors
+    /// Refused for one that is not there.
+    pub async fn dev_run(&self, dev_run: DevRunId) -> Result<DevRunRow, No> {
+        self.ask_door(door::LookAtDevRun(dev_run)).await?
+    }
+
+    /// Waits for a development run's end.
+    ///
+    /// # Errors
+    /// Refused for one that is not there.
+    pub async fn dev_run_end(&self, dev_run: DevRunId) -> Result<DevRunEnd, No> {
+        self.ask_door(door::AskEnd { dev_run, cancel: false }).await?
+    }
+
+    /// One job, over or not.
+    ///
+    /// # Errors
+    /// Refused for one that is not there.
+    pub async fn job(&self, job: JobId) -> Result<JobRow, No> {
+        self.ask_door(door::LookAtJob(job)).await?
+    }
+
+    /// Jobs of a run in order of asking, over or not: at most `most` of those after `after`.
+    ///
+    /// # Errors
+    /// Where the rig has ended.
+    pub async fn jobs(&self, run: RunId, after: Option<JobId>, most: usize) -> Result<Vec<JobRow>, No> {
+        self.ask_door(door::LookAtJobs { run, after, most }).await?
+    }
+
     /// Says why the disk has too little room for new work, or that it has enough: while it has not, nothing new is
     /// taken or granted, and who asks is told so. What runs goes on.
     pub async fn tell_disk_room(&self, no_room: Option<String>) {
