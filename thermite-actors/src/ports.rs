@@ -132,6 +132,10 @@ pub trait Executor {
     fn stop(&self, hold: HoldId, gently: bool) -> LocalBoxFuture<'static, StopProof>;
     /// Carries out one step of a judge's stage (all but `Look`, which is the driver's).
     fn step(&self, hold: HoldId, stage: StageRef, step: StageStep) -> LocalBoxFuture<'static, StepReport>;
+    /// The containment in force for what it starts, such as `namespaces + cgroup`; none where that is not its to tell.
+    fn containment(&self) -> Option<String> {
+        None
+    }
     /// What development runs left behind and keep (rule C3), in the order of their ends; nothing where nothing is kept.
     fn leftovers(&self) -> Vec<Leftovers> {
         Vec::new()

@@ -99,6 +99,7 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
             facts: look.facts.clone(),
             state: look.state.clone(),
             refused: look.refused,
+            containment: look.containment.clone(),
             noise: noise.iter().filter(|noise| noise.key.device == look.facts.uuid).cloned().collect(),
         })
         .collect();

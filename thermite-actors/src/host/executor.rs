@@ -158,6 +158,10 @@ impl Executor for HostExecutor {
         Box::pin(async move { inner.step(hold, &stage, step).await })
     }
 
+    fn containment(&self) -> Option<String> {
+        Some(self.inner.launcher.containment().to_string())
+    }
+
     fn leftovers(&self) -> Vec<Leftovers> {
         self.inner.kept.leftovers()
     }
