@@ -106,6 +106,7 @@ fn fact_words(fact: &LogEntry) -> (String, Tone) {
     let plainly = |text: String| (text, Tone::Plain);
     match fact {
         LogEntry::RigStarted => plainly("the rig started".to_owned()),
+        LogEntry::RigRestored { .. } => plainly("the rig was restored from a backup".to_owned()),
         LogEntry::SettingsChanged { .. } => plainly("the rig's settings were changed".to_owned()),
         LogEntry::RunStarted { spec, .. } => plainly(format!("a run of kit {} started", plain(&spec.kit.name))),
         LogEntry::RunChanged { state, .. } => plainly(match state {
