@@ -3,6 +3,7 @@
 //! What a run measures, builds and holds is real. Only the load that the judge waits for is fed (`THERMITE_PROC_ROOT`),
 //! so that a busy machine does not hold the tests up; `load` takes the machine's own. `THERMITE_LONG=1` repeats more.
 
+mod codes;
 mod clocks;
 mod ends;
 mod escapes;
@@ -15,6 +16,7 @@ mod kills;
 mod layers;
 mod load;
 mod quota;
+mod top;
 mod room;
 mod taken_along;
 
