@@ -14,9 +14,9 @@ mod killed;
 mod kills;
 mod layers;
 mod load;
+mod quota;
 mod room;
 mod taken_along;
-mod quota;
 
 /// Whether the long repetitions were asked for (`tests/long.sh`).
 fn is_long() -> bool {
