@@ -3,8 +3,8 @@
 //! What a run measures, builds and holds is real. Only the load that the judge waits for is fed (`THERMITE_PROC_ROOT`),
 //! so that a busy machine does not hold the tests up; `load` takes the machine's own. `THERMITE_LONG=1` repeats more.
 
-mod codes;
 mod clocks;
+mod codes;
 mod ends;
 mod escapes;
 mod flat;
@@ -19,6 +19,9 @@ mod quota;
 mod top;
 mod room;
 mod taken_along;
+mod room;
+mod taken_along;
+mod top;
 
 /// Whether the long repetitions were asked for (`tests/long.sh`).
 fn is_long() -> bool {

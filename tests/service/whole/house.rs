@@ -186,11 +186,11 @@ impl House {
         fs::create_dir_all(repo.join("src")).unwrap();
         let probe = self.at("probe");
         let kits = [
-                ("kit.toml", dev_run_max, 3, 12, "stop"),
-                ("short.toml", "5 s", 3, 12, "stop"),
-                ("one-block.toml", dev_run_max, 1, 1, "stop"),
-                ("keep.toml", dev_run_max, 3, 12, "keep"),
-            ];
+            ("kit.toml", dev_run_max, 3, 12, "stop"),
+            ("short.toml", "5 s", 3, 12, "stop"),
+            ("one-block.toml", dev_run_max, 1, 1, "stop"),
+            ("keep.toml", dev_run_max, 3, 12, "keep"),
+        ];
         for (name, most, blocks_least, blocks_most, leftovers) in kits {
             let kit = format!(
                 "name = \"whole\"\ntarget = \"cpu\"\nbuild = [\"sh\", \"build.sh\"]\ncheck = [\"test\", \"-s\", \"src/loops\"]\n\

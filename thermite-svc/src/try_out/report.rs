@@ -383,15 +383,6 @@ All steps ran, every verdict is of the expected kind, every record holds."
         let page = "/r/report.html".into();
         let comparisons = Vec::new();
         let lanes = vec![lane];
-        Report {
-            ok: as_expected,
-            machine: None,
-            lanes,
-            rig_restarts: 0,
-            cost,
-            records: "/r".into(),
-            page,
-            comparisons,
-        }
+        Report { ok: as_expected, machine: None, lanes, rig_restarts: 0, cost, records: "/r".into(), page, comparisons }
     }
 }
