@@ -10,5 +10,6 @@ mod git;
 mod kit;
 mod launch;
 mod repo;
+mod reported;
 mod sweep;
 mod workspaces;

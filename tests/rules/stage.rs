@@ -531,5 +531,7 @@ fn with_short_run(side: Side, timer: Timer, ns: u64) -> StageEnd {
 #[test]
 fn the_least_run_times_are_those_of_the_limits() {
     assert_eq!(thermite_core::stage::least_run_ns(Timer::Wall), limits::LEAST_TIMED_RUN_NS);
-    assert_eq!(thermite_core::stage::least_run_ns(Timer::Reported), limits::LEAST_REPORTED_RUN_NS);
+    for timer in [Timer::Reported, Timer::ReportedApart] {
+        assert_eq!(thermite_core::stage::least_run_ns(timer), limits::LEAST_REPORTED_RUN_NS);
+    }
 }

@@ -327,7 +327,7 @@ pub struct StageWait {
 pub const fn least_run_ns(timer: Timer) -> u64 {
     match timer {
         Timer::Wall => limits::LEAST_TIMED_RUN_NS,
-        Timer::Reported => limits::LEAST_REPORTED_RUN_NS,
+        Timer::Reported | Timer::ReportedApart => limits::LEAST_REPORTED_RUN_NS,
     }
 }
 

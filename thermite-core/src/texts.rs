@@ -12,3 +12,5 @@ pub const DIAGNOSTIC_ONLY: &str = "diagnostic only: this number never counts";
 pub const NOT_PROVED: &str = "not proved";
 /// Rule D5: a confirmed win whose champion is no longer the champion.
 pub const WIN_NOT_ADOPTED: &str = "win, not adopted: the champion moved";
+/// What a record says of a time that the candidate itself could have reached (docs/judging.md, two timers).
+pub const TIMER_SHARES_PROCESS: &str = "timer shares the process";

@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use thermite_actors::view::{JobRow, JobStatus};
+use thermite_core::contract::Timer;
 use thermite_core::ids::{JobId, RunId};
 use thermite_core::job::JobOutcome;
 use thermite_core::record::VerdictRecord;
@@ -101,6 +102,7 @@ fn judged(args: &JudgeArgs, client: impl FnOnce() -> anyhow::Result<Client>, say
             "bounds": record.as_ref().map(|record| record.bounds),
             "blocks": record.as_ref().map(|record| record.after.len()),
             "thrown": record.as_ref().map(|record| record.blocks.len() - record.after.len()),
+            "timer_note": record.as_ref().map(|record| &record.facts.timer_note),
             "record": record.as_ref().map(|record| &record.sha256),
         }));
     } else {
@@ -164,5 +166,8 @@ fn say_verdict(say: &Say, row: &JobRow, outcome: &JobOutcome, record: Option<&Ve
         "  {stage}: {}",
         show::effect(&record.bounds, record.after.len(), record.blocks.len() - record.after.len())
     ));
+    if record.facts.timer == Timer::Reported {
+        say.line(&format!("  {}: the change could have reached the clock; read it", record.facts.timer_note));
+    }
     say.line(&format!("  record {}; check it with `thermite verify {}`", record.sha256, row.job));
 }

@@ -10,6 +10,7 @@ use thermite_core::ids::JobId;
 use thermite_core::limits;
 use thermite_core::log::LogEntry;
 use thermite_core::record::{self, Verified, VerifyFault};
+use thermite_core::texts;
 use thermite_svc::records::RecordsReader;
 
 use crate::client::{Client, Fault};
@@ -54,6 +55,7 @@ pub(crate) fn verify(
                 "blocks": found.accepted,
                 "thrown": found.thrown,
                 "lower": found.lower,
+                "timer_shares_process": found.timer_shares_process,
                 "sha256": found.sha256,
             }),
             Err(why) => json!({ "holds": false, "why": why.to_string() }),
@@ -82,8 +84,9 @@ pub(crate) fn check(text: &str) -> Result<Verified, VerifyFault> {
 
 fn holds(found: &Verified) -> String {
     let lower = found.lower.map_or("none".to_owned(), show::percent);
+    let note = if found.timer_shares_process { format!("; {}", texts::TIMER_SHARES_PROCESS) } else { String::new() };
     format!(
-        "the record holds: {}; lower bound {lower}; {} blocks, {} thrown; sha256 {}",
+        "the record holds: {}; lower bound {lower}; {} blocks, {} thrown{note}; sha256 {}",
         found.verdict, found.accepted, found.thrown, found.sha256
     )
 }

@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
 
 use rustix::fs::Mode;
 use rustix::process::{DumpableBehavior, Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus};
@@ -12,9 +11,10 @@ use rustix::thread::CapabilitySet;
 use super::fault::{At, LaunchFault};
 use super::leader::{self, LeaderEnds};
 use super::order::Order;
+use super::report::Report;
 use super::sys::{self, SignalQueue, exit_now, wait_any};
-use super::wire::{self, LeaderEnd, Packet, REPORT_CHUNK};
-use super::{Identity, REPORT_BYTES_MAX, cgroup, world};
+use super::wire::{self, LeaderEnd, Packet};
+use super::{Identity, cgroup, world};
 
 /// What an init is given by the launcher it was forked from.
 pub(super) struct InitEnds {
@@ -27,7 +27,7 @@ pub(super) struct InitEnds {
     pub(super) gate: OwnedFd,
     pub(super) start: OwnedFd,
     pub(super) output: OwnedFd,
-    /// Both ends of descriptor 3's pipe, reading end first.
+    /// Both ends of descriptor 3, reading end first.
     pub(super) report: Option<(OwnedFd, OwnedFd)>,
     /// The run's CPU figures, where it has a cgroup.
     pub(super) cpu: Option<File>,
@@ -88,8 +88,7 @@ fn start(order: &Order, ends: InitEnds) -> Result<Init, (OwnedFd, LaunchFault)> 
         rig_lifeline,
         launcher,
         signals,
-        report: report_read,
-        reported: 0,
+        report: Report::new(report_read, leader),
         cpu: cpu.map(|file| (file, cpu_before)),
         leader: Some(leader),
         keeps_leftovers: order.spec.keeps_leftovers,
@@ -116,8 +115,7 @@ struct Init {
     rig_lifeline: OwnedFd,
     launcher: OwnedFd,
     signals: SignalQueue,
-    report: Option<OwnedFd>,
-    reported: usize,
+    report: Report,
     cpu: Option<(File, u64)>,
     /// The leader, until it is reaped.
     leader: Option<Pid>,
@@ -132,7 +130,7 @@ impl Init {
                     Some(self.signals.fd().as_fd()),
                     Some(self.rig_lifeline.as_fd()),
                     Some(self.launcher.as_fd()),
-                    self.report.as_ref().map(|report| report.as_fd()),
+                    self.report.fd(),
                 ],
                 None,
             );
@@ -146,7 +144,8 @@ impl Init {
                 self.take_signals();
             }
             if report {
-                self.take_report(true);
+                let taken = self.report.take();
+                self.pass_on(taken);
             }
         }
     }
@@ -177,10 +176,17 @@ impl Init {
             Some((stat, before)) => cgroup::cpu_ns(stat).unwrap_or(0).saturating_sub(*before),
             None => sys::children_cpu_ns(),
         };
-        // What is in the pipe is all that the leader wrote.
-        while self.take_report(false) {}
-        let end =
-            LeaderEnd { code: status.exit_status(), signal: status.terminating_signal().unwrap_or(0), at_ns, cpu_ns };
+        // What is in the socket is all that the leader wrote.
+        for taken in self.report.drain() {
+            self.pass_on(taken);
+        }
+        let end = LeaderEnd {
+            code: status.exit_status(),
+            signal: status.terminating_signal().unwrap_or(0),
+            at_ns,
+            cpu_ns,
+            reported_by_others: self.report.by_others(),
+        };
         let _ = wire::send(&self.control, &Packet::Ended(end), &[]);
         if !self.keeps_leftovers {
             exit_now(0);
@@ -188,32 +194,9 @@ impl Init {
         let _ = rustix::io::write(&self.launcher, b"E");
     }
 
-    /// Reads a chunk of descriptor 3 and passes it on up to the limit; whether there may be more.
-    fn take_report(&mut self, may_wait: bool) -> bool {
-        let Some(report) = &self.report else { return false };
-        if !may_wait && !wait_any([Some(report.as_fd())], Some(Duration::ZERO))[0] {
-            return false;
-        }
-        let mut chunk = [0; REPORT_CHUNK];
-        match rustix::io::read(report, &mut chunk) {
-            Ok(0) => {
-                self.report = None;
-                false
-            }
-            Ok(n) => {
-                let kept = n.min(REPORT_BYTES_MAX - self.reported);
-                if kept > 0 {
-                    self.reported += kept;
-                    let _ = wire::send(&self.control, &Packet::Reported(chunk[..kept].to_vec()), &[]);
-                }
-                // A leftover that never stops writing must not hold the end back.
-                self.reported < REPORT_BYTES_MAX
-            }
-            Err(rustix::io::Errno::INTR) => true,
-            Err(_) => {
-                self.report = None;
-                false
-            }
+    fn pass_on(&self, report: Vec<u8>) {
+        if !report.is_empty() {
+            let _ = wire::send(&self.control, &Packet::Reported(report), &[]);
         }
     }
 }

@@ -17,6 +17,7 @@ use super::cgroup::Group;
 use super::fault::{At, LaunchFault};
 use super::init::{self, InitEnds};
 use super::order::Order;
+use super::report;
 use super::run_file::{self, RunFile};
 use super::sys::{self, Side, wait_any};
 use super::wire::{self, InitFacts, Packet};
@@ -123,7 +124,7 @@ impl<'a> Launching<'a> {
         let rigs_user = (getuid().as_raw(), getgid().as_raw());
         let (output, output_write) = open_output(order)?;
         let report = if order.spec.reports_times {
-            let (read, write) = pipe_with(PipeFlags::CLOEXEC).at("pipe")?;
+            let (read, write) = report::pair()?;
             Some((own(read)?, own(write)?))
         } else {
             None
