@@ -16,7 +16,7 @@ use thermite_core::dev_run::{DevRunSpec, Exit};
 use thermite_core::ids::{Arrival, DevRunId, HoldId, JobId, LaneId, MemberId, RunId};
 use thermite_core::job::{JobSpec, StageKind};
 use thermite_core::limits;
-use thermite_core::noise::Noise;
+use thermite_core::noise::{HarnessAlarm, Noise};
 use thermite_core::readiness::{Reading, names};
 use thermite_core::record::MeasuredOn;
 use thermite_core::stage::{Directive, Stage, StageEnd, StagePlan, StageStep, StepReport};
@@ -586,6 +586,7 @@ impl Bench {
             hold: self.hold,
             on,
             noise: Some(Noise { key, scale: 0.01, blocks: 40, wall_ms }),
+            alarm: HarnessAlarm::default(),
             seed: 7,
             screened: None,
             look_every: limits::CPU_LOOK_EVERY,

@@ -37,6 +37,9 @@ use crate::view::{DevRunRow, JobRow, RigEvent, RigView};
 
 mod herald;
 mod look;
+mod noise;
+
+pub(crate) use noise::{AskClear, AskNoiseAgain, LookAtNoise};
 
 /// Asks for a run.
 #[derive(Message)]
@@ -159,7 +162,9 @@ pub(crate) async fn open(
     for ports in members {
         let (member, facts): (MemberId, DeviceFacts) = (ports.member, ports.driver.facts());
         let last = history.last_holds.get(&member).copied().unwrap_or(0);
-        let device = DeviceActor::new(ports, last, clock.clone(), events.clone(), pool.clone(), judge.clone()).start();
+        let kept_out = history.quarantined.get(&facts.uuid).cloned();
+        let device =
+            DeviceActor::new(ports, last, kept_out, clock.clone(), events.clone(), pool.clone(), judge.clone()).start();
         doors.insert(member, MemberDoors::of(&device));
         judged.insert(member, (MemberDoors::of(&device), facts));
     }

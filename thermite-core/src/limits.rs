@@ -172,5 +172,7 @@ pub const RECORDS_LOCK_WAIT_MAX: Span = Span::seconds(5);
 pub const RECORDS_RETRY_EVERY: Span = Span::seconds(1);
 /// Events kept for readers that fall behind; one that missed some is told so.
 pub const EVENTS_KEPT: usize = 4_096;
+/// Verdicts that are given again without measuring, the oldest out first (rule D5): a few megabytes.
+pub const SETTLED_VERDICTS_MAX: usize = 10_000;
 /// Jobs that may wait at once; the next is refused.
 pub const JOBS_QUEUED_MAX: usize = 200_000;

@@ -7,6 +7,7 @@ pub(crate) mod exit;
 pub(crate) mod follow;
 pub(crate) mod ink;
 pub(crate) mod judge;
+mod noise;
 mod run;
 mod runs;
 pub(crate) mod say;
@@ -90,6 +91,8 @@ enum Command {
     End(OnRig<runs::ChangeArgs>),
     /// Show the rig: device, runs, who waits for what
     Status(OnRig<status::StatusArgs>),
+    /// Show how much the devices vary by themselves, and the alarm on the harness
+    Noise(OnRig<noise::NoiseArgs>),
     /// Cancel a development run, waiting or running
     Cancel(OnRig<cancel::CancelArgs>),
     /// Recompute a verdict from its record, bit for bit
@@ -161,6 +164,7 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
         Command::Resume(OnRig { args, reach }) => runs::change(args, RunChange::Resume, &reach.client()?, say),
         Command::End(OnRig { args, reach }) => runs::change(args, RunChange::End, &reach.client()?, say),
         Command::Status(OnRig { args, reach }) => status::status(args, &reach.client()?, say),
+        Command::Noise(OnRig { args, reach }) => noise::noise(args, &reach.client()?, say),
         Command::Cancel(OnRig { args, reach }) => cancel::cancel(args, &reach.client()?, say),
         Command::Verify(OnRig { args, reach }) => verify::verify(args, reach.folder()?, || reach.client(), say),
     }

@@ -5,6 +5,7 @@ use thermite_core::block::Side;
 use thermite_core::dev_run::{DevRunEnd, Exit};
 use thermite_core::device::DeviceView;
 use thermite_core::hold::StopCause;
+use thermite_core::ids::JobId;
 use thermite_core::job::{ChangeStep, JobOutcome};
 use thermite_core::record::Bounds;
 use thermite_core::run::RunState;
@@ -26,6 +27,7 @@ pub(crate) fn device(row: &DeviceRow, now: Moment) -> String {
         DeviceView::Out { why, next_try } => {
             format!("out of service: {why}; tried again in {}", next_try.since(now))
         }
+        DeviceView::Quarantined { why } => format!("quarantined: {why}"),
     };
     format!("{} ({}): {state}", row.member, row.facts.model)
 }
@@ -38,6 +40,7 @@ pub(crate) fn device_word(state: &DeviceView) -> String {
         DeviceView::Held { by, .. } => format!("held by {by}"),
         DeviceView::Stopping { .. } => "stopping".to_owned(),
         DeviceView::Out { why, .. } => format!("out of service: {why}"),
+        DeviceView::Quarantined { why } => format!("quarantined: {why}"),
     }
 }
 
@@ -113,8 +116,16 @@ pub(crate) fn job_status(row: &JobRow) -> String {
         }
         JobStatus::Measuring { sentence: None, stage: None, .. } => format!("{}{attempt} has the device", row.stage),
         JobStatus::Concluding => "is being concluded".to_owned(),
-        JobStatus::Ended { outcome, .. } => job_outcome(outcome),
+        JobStatus::Ended { outcome, .. } => match &row.reused_from {
+            Some(from) => format!("{}, {}", job_outcome(outcome), reused_from(*from)),
+            None => job_outcome(outcome),
+        },
     }
+}
+
+/// That a job was given another's verdict.
+pub(crate) fn reused_from(job: JobId) -> String {
+    format!("reused from job {job}")
 }
 
 /// How far a stage is.
@@ -202,7 +213,6 @@ fn stop_cause(cause: &StopCause) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermite_core::ids::JobId;
     use thermite_core::job::StageKind;
     use thermite_core::refusal::GaveUp;
     use thermite_core::time::Span;

@@ -37,7 +37,11 @@ pub(crate) fn status(args: &StatusArgs, client: &Client, say: &Say) -> anyhow::R
 }
 
 fn lines(view: &RigView) -> Vec<String> {
-    let mut lines: Vec<String> = view.devices.iter().map(|row| show::device(row, view.now)).collect();
+    let mut lines: Vec<String> = Vec::new();
+    for row in &view.devices {
+        lines.push(show::device(row, view.now));
+        lines.extend(row.warnings.iter().map(|warning| format!("  warning: {warning}")));
+    }
     lines.extend(view.runs.iter().map(show::run));
     if view.runs.is_empty() {
         lines.push("no run: start one with `thermite start`".to_owned());
