@@ -5,6 +5,7 @@ mod binary;
 mod cli;
 mod folder;
 mod life;
+mod noise;
 mod records;
 mod rest;
 mod scripted;

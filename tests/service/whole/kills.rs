@@ -215,7 +215,13 @@ fn check_facts(house: &House, asked: &[(Kind, String)]) {
             | LogEntry::RunChanged { .. }
             | LogEntry::SentBack { .. }
             | LogEntry::ChampionMoved { .. }
-            | LogEntry::NoiseMeasured { .. } => {}
+            | LogEntry::VerdictSettled { .. }
+            | LogEntry::VerdictReused { .. }
+            | LogEntry::NoiseMeasured { .. }
+            | LogEntry::NoiseDoubted { .. }
+            | LogEntry::ChampionTwice { .. }
+            | LogEntry::DeviceQuarantined { .. }
+            | LogEntry::QuarantineCleared { .. } => {}
         }
     }
     let acknowledged: Vec<String> = asked.iter().map(|(_, job)| job.clone()).collect();
