@@ -17,4 +17,5 @@ mod reuse;
 mod runs;
 mod scenario;
 mod sentences;
+mod sleeping;
 mod stopping;

@@ -28,16 +28,18 @@ use crate::device::DeviceActor;
 use crate::events::Events;
 use crate::judge_queue::{ChangeRun, JudgeBirth, JudgeQueueActor, RunFacts, StartRun, SubmitPinned, TakesWork};
 use crate::lane::{AskLane, AwaitEnd, LaneActor, LookAtLane, ToLane};
-use crate::member::MemberDoors;
+use crate::member::{EndLeftovers, MemberDoors};
 use crate::outbox::{Append, Outbox};
 use crate::pool::{PoolActor, ToPool};
-use crate::ports::{Clock, DeviceFacts, Ids, RunRequest, Workspaces};
+use crate::ports::{Clock, DeviceFacts, Ids, RunRequest, StopProof, Workspaces};
 use crate::rig::{AskDevRun, No, Queued, RigSetup, SubmitJob, Submitted};
 use crate::view::{DevRunRow, JobRow, RigEvent, RigView};
 
 mod herald;
+pub(crate) mod list;
 mod look;
 mod noise;
+pub(crate) mod settings;
 
 pub(crate) use noise::{AskClear, AskNoiseAgain, LookAtNoise};
 
@@ -131,6 +133,7 @@ type Answer<T> = Shared<LocalBoxFuture<'static, Result<T, No>>>;
 pub(crate) struct Door {
     actors: Actors,
     target: Target,
+    given: settings::Given,
     last_arrival: u64,
     /// Asking twice with the same key is asking once (rule A13): the first answer is everyone's.
     run_keys: BTreeMap<String, Answer<RunId>>,
@@ -175,8 +178,10 @@ pub(crate) async fn open(
             (lane, actor.start())
         })
         .collect();
+    let given =
+        settings::Given { dev_run_wait: settings.dev_run_wait, lanes_most: settings.lanes_most, turn: Arc::default() };
     pool_ctx.run(PoolActor {
-        pool: Pool::new(disciplines, settings.dev_run_wait),
+        pool: Pool::new(disciplines, given.wait(history.settings)),
         clock: clock.clone(),
         events: events.clone(),
         members: doors.clone(),
@@ -201,6 +206,7 @@ pub(crate) async fn open(
     let door = Door {
         actors,
         target,
+        given,
         last_arrival: history.last_arrival,
         run_keys: known(history.runs.iter().map(|(id, run)| (&run.key, *id))),
         dev_run_keys: known(history.dev_runs.iter().map(|(id, known)| (&known.key, Queued { dev_run: *id, ahead: 0 }))),
@@ -328,6 +334,16 @@ async fn stop_all(actors: &Actors, run: Option<RunId>, cause: &StopCause) {
     }
     for end in ends {
         drop(end.await);
+    }
+}
+
+/// Ends what development runs left behind and kept until here (rule C3).
+async fn end_leftovers(actors: &Actors) {
+    let ends: Vec<_> = actors.members.iter().map(|(id, doors)| (*id, doors.end_leftovers.send(EndLeftovers))).collect();
+    for (member, end) in ends {
+        if let Ok(StopProof::NotProved { why }) = end.await {
+            tracing::warn!(%member, why, "what development runs left behind is not proved gone");
+        }
     }
 }
 
@@ -478,6 +494,7 @@ impl Handler<End> for Door {
             let by_the_rules = async {
                 stop_all(&actors, None, &StopCause::RigEnding).await;
                 look::wait_until_free(&actors).await;
+                end_leftovers(&actors).await;
                 // Whatever was still to be written is written before this empty batch is.
                 drop(append(&actors.outbox, Vec::new()).await);
             };

@@ -13,6 +13,7 @@ use crate::ports::DeviceFacts;
 
 /// One device's noise and its lifelong alarm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DeviceNoise {
     /// Its place in the rig's list.
     pub member: MemberId,
@@ -28,6 +29,7 @@ pub struct DeviceNoise {
 
 /// A device's lifelong alarm over its champion-twice blocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AlarmView {
     /// How many blocks it has seen.
     pub blocks: u32,
@@ -41,6 +43,7 @@ pub struct AlarmView {
 
 /// One measure of noise, and what it means for its kit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct KitNoise {
     /// The kit's name, where a run or job of it is known.
     pub kit: Option<String>,
@@ -54,6 +57,7 @@ pub struct KitNoise {
 
 /// What a measure of noise means for a contract.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PlanView {
     /// The plan effect, as ln(speed-up).
     pub plan_effect: f64,

@@ -13,14 +13,16 @@ use thermite_core::job::{JobOutcome, StageKind};
 use thermite_core::log::LogEntry;
 use thermite_core::noise::Noise;
 use thermite_core::run::RunState;
+use thermite_core::settings::LiveSettings;
 use thermite_core::stage::StageView;
-use thermite_core::time::Moment;
+use thermite_core::time::{Moment, Span};
 use thermite_core::wait::Wait;
 
 use crate::ports::DeviceFacts;
 
 /// The whole rig at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RigView {
     /// The moment, on the rig's clock.
     pub now: Moment,
@@ -38,10 +40,37 @@ pub struct RigView {
     pub jobs_live: usize,
     /// Why the records cannot be written, where they cannot.
     pub records_fault: Option<String>,
+    /// What development runs left behind, which lives on until the rig ends (rule C3): the first processes of it.
+    #[serde(default)]
+    pub leftovers: Vec<LeftoverRow>,
+    /// Whether there are more than are listed.
+    #[serde(default)]
+    pub leftovers_more: bool,
+}
+
+/// One live process that a development run left behind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct LeftoverRow {
+    /// The development run.
+    pub dev_run: DevRunId,
+    /// Its run.
+    pub run: RunId,
+    /// Its lane.
+    pub lane: LaneId,
+    /// Where it lives.
+    pub member: MemberId,
+    /// The process as the machine sees it.
+    pub pid: u32,
+    /// The name of what it executes.
+    pub command: String,
+    /// When its development run ended.
+    pub since: Moment,
 }
 
 /// One device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DeviceRow {
     /// Its place in the rig's list.
     pub member: MemberId,
@@ -60,12 +89,14 @@ pub struct DeviceRow {
 
 /// One run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RunRow {
     /// The run.
     pub run: RunId,
     /// What it is.
     pub state: RunState,
     /// Its repository.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub repo: PathBuf,
     /// Its kit's name.
     pub kit: String,
@@ -75,8 +106,23 @@ pub struct RunRow {
     pub lanes: u8,
 }
 
+/// The rig's settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct SettingsView {
+    /// How often they were set; another one means that something else is set.
+    pub revision: u64,
+    /// How long a development run waits before it gives up, in milliseconds.
+    pub dev_run_wait: Span,
+    /// What of it was set while the rig ran; none: as it was started with.
+    pub set: LiveSettings,
+    /// How many lanes a run may have; set where the rig is started.
+    pub lanes_most: u8,
+}
+
 /// One development run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DevRunRow {
     /// The development run.
     pub dev_run: DevRunId,
@@ -94,6 +140,7 @@ pub struct DevRunRow {
 
 /// What a development run does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "status")]
 pub enum DevRunStatus {
     /// The asking is being made durable.
@@ -135,6 +182,7 @@ pub enum DevRunStatus {
 
 /// One job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct JobRow {
     /// The job.
     pub job: JobId,
@@ -164,6 +212,7 @@ pub struct JobRow {
 
 /// What a job does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "status")]
 pub enum JobStatus {
     /// Its acceptance is being made durable.
@@ -199,6 +248,7 @@ pub enum JobStatus {
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RigEvent {
     /// Rises by one with each event of a rig's life.
     pub id: u64,
@@ -211,6 +261,7 @@ pub struct RigEvent {
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub enum RigHappening {
     /// A fact that the records have.

@@ -11,10 +11,12 @@ use crate::job::{JobOutcome, JobSpec, StageKind};
 use crate::log::LogEntry;
 use crate::noise::{HarnessAlarm, Noise, NoiseKey};
 use crate::run::{RunSpec, RunState};
+use crate::settings::LiveSettings;
 use crate::settled::{Settled, SettledVerdict};
 
 /// A run as the log tells it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RunHistory {
     /// What it is made of.
     pub spec: RunSpec,
@@ -28,6 +30,7 @@ pub struct RunHistory {
 
 /// A job as the log tells it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct JobHistory {
     /// What is measured.
     pub spec: Arc<JobSpec>,
@@ -53,6 +56,7 @@ pub struct JobHistory {
 
 /// A development run as the log tells it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DevRunHistory {
     /// What was asked.
     pub spec: DevRunSpec,
@@ -66,6 +70,7 @@ pub struct DevRunHistory {
 
 /// Everything the log tells.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RigHistory {
     /// How often the rig has started over this log.
     pub starts: u64,
@@ -79,6 +84,10 @@ pub struct RigHistory {
     pub jobs: BTreeMap<JobId, JobHistory>,
     /// All development runs.
     pub dev_runs: BTreeMap<DevRunId, DevRunHistory>,
+    /// What was set while it ran.
+    pub settings: LiveSettings,
+    /// How often that was set.
+    pub settings_revision: u64,
     /// The newest measure of noise for each key.
     pub noise: BTreeMap<NoiseKey, Noise>,
     /// Measures that are not to be used any more.
@@ -187,6 +196,10 @@ impl RigHistory {
             LogEntry::QuarantineCleared { device } => {
                 self.quarantined.remove(&device);
                 self.alarms.remove(&device);
+            }
+            LogEntry::SettingsChanged { settings } => {
+                self.settings = settings;
+                self.settings_revision += 1;
             }
             LogEntry::DevRunAsked { spec, arrival, key } => {
                 self.arrived(arrival);

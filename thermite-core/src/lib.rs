@@ -24,6 +24,7 @@ pub mod record;
 pub mod refusal;
 pub mod run;
 pub mod runner;
+pub mod settings;
 pub mod settled;
 pub mod stage;
 pub mod texts;

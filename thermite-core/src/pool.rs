@@ -190,6 +190,8 @@ pub enum PoolInput {
     },
     /// The records can or cannot be written.
     Recording(bool),
+    /// How long those that ask from here on wait at most.
+    WaitMax(Span),
     /// The rig is ending: nothing is granted any more.
     Close,
 }
@@ -371,6 +373,7 @@ impl Pool {
                 }
             }
             PoolInput::Recording(recording) => self.recording = recording,
+            PoolInput::WaitMax(most) => self.wait_max = most,
             PoolInput::Close => self.closed = true,
         }
         self.match_all(now, &mut out);

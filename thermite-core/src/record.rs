@@ -32,6 +32,7 @@ pub const SCHEMA_OLDEST: u32 = 1;
 
 /// What a comparison was measured on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredOn {
     /// The device's name that stays: a GPU's UUID, a machine's id.
@@ -62,6 +63,7 @@ impl MeasuredOn {
 
 /// The screening that a confirmation follows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Screened {
     /// SHA-256 of the screening's record.
@@ -72,6 +74,7 @@ pub struct Screened {
 
 /// What was built for each side; none where the kit builds nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Artefacts {
     /// SHA-256 over the champion's artefacts.
@@ -82,6 +85,7 @@ pub struct Artefacts {
 
 /// What was known of an attempt before its first block.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AttemptFacts {
     /// The job.
@@ -96,6 +100,7 @@ pub struct AttemptFacts {
     pub member: u16,
     /// The number of the hold on it.
     #[serde(with = "u64_text")]
+    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9]+$"))]
     pub hold: u64,
     /// When the attempt began: wall clock, milliseconds since 1970.
     pub wall_ms: u64,
@@ -186,6 +191,7 @@ const fn timer_note_in(schema: u32, timer: Timer) -> Option<&'static str> {
 
 /// Where a stage's scale came from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "from")]
 pub enum NoiseSource {
     /// It had been measured before.
@@ -221,12 +227,14 @@ impl NoiseSource {
 
 /// How the coins were drawn; published with the verdict, never before.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Coins {
     /// How a seed becomes coins: [`coin::ALGORITHM`].
     pub algorithm: String,
     /// The seed, from the operating system.
     #[serde(with = "u64_text")]
+    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9]+$"))]
     pub seed: u64,
 }
 
@@ -239,6 +247,7 @@ impl Coins {
 
 /// What followed from one accepted block.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AfterBlock {
     /// The block's ratio: positive where the change is faster.
@@ -251,6 +260,7 @@ pub struct AfterBlock {
 
 /// What may be said of the effect, as ln(speed-up). The lower bound is what is claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Bounds {
     /// The effect is above this, but for a chance of alpha; none where the blocks cannot say.
@@ -263,6 +273,7 @@ pub struct Bounds {
 
 /// Why a stage stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
     /// W had reached 1/alpha, the least blocks were there, and the estimate reached the gate.
@@ -275,6 +286,7 @@ pub enum StopReason {
 
 /// One decided stage's record, closed with a hash.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct VerdictRecord {
     /// The version of this layout.
@@ -430,6 +442,7 @@ pub enum NotDecided {
 
 /// What is kept of a void attempt, to be seen and never merged: raw figures and the cause, no verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AttemptAudit {
     /// The version of this layout.

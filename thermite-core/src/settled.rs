@@ -45,6 +45,7 @@ pub fn is_verdict(outcome: &JobOutcome) -> bool {
 
 /// A verdict there is, as the log tells it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SettledVerdict {
     /// The job that was measured.
     pub from: JobId,
@@ -58,9 +59,11 @@ pub struct SettledVerdict {
 
 /// A bounded list by key: the first verdict of a key stays, and the oldest keys go first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Settled<V> {
     by_key: BTreeMap<String, V>,
     /// INVARIANT: the keys of the list, each once, oldest first.
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<String>))]
     order: VecDeque<String>,
 }
 

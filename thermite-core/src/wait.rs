@@ -9,6 +9,7 @@ use crate::time::{Moment, Span};
 
 /// Why a waiter waits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "reason")]
 pub enum WaitReason {
     /// The judge has jobs queued or running that may use the device (rule A2).
@@ -78,6 +79,7 @@ pub enum WaitReason {
 
 /// How a wait ends at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "ends")]
 pub enum WaitEnd {
     /// At a moment that no wait passes.
@@ -91,6 +93,7 @@ pub enum WaitEnd {
 
 /// A waiter's certificate: the reason, its place, since when, and how the wait ends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Wait {
     /// Why it waits.
     #[serde(flatten)]

@@ -322,6 +322,7 @@ fn named(entry: &LogEntry) -> (&'static str, Option<String>) {
         LogEntry::ChampionTwice { .. } => ("champion_twice", None),
         LogEntry::DeviceQuarantined { .. } => ("device_quarantined", None),
         LogEntry::QuarantineCleared { .. } => ("quarantine_cleared", None),
+        LogEntry::SettingsChanged { .. } => ("settings_changed", None),
         LogEntry::DevRunAsked { spec, .. } => ("dev_run_asked", Some(spec.dev_run.to_string())),
         LogEntry::DevRunStarted { dev_run, .. } => ("dev_run_started", Some(dev_run.to_string())),
         LogEntry::DevRunEnded { dev_run, .. } => ("dev_run_ended", Some(dev_run.to_string())),
