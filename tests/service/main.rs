@@ -6,6 +6,7 @@ mod cli;
 mod doctor;
 mod fed;
 mod folder;
+mod lasting;
 mod life;
 mod noise;
 mod openapi;

@@ -6,6 +6,7 @@
 mod clocks;
 mod ends;
 mod escapes;
+mod flat;
 mod hostile;
 mod house;
 mod keep;
@@ -14,6 +15,8 @@ mod kills;
 mod layers;
 mod load;
 mod quota;
+mod room;
+mod taken_along;
 
 /// Whether the long repetitions were asked for (`tests/long.sh`).
 fn is_long() -> bool {

@@ -63,11 +63,14 @@ struct Job {
     champion: String,
     candidate: String,
     same: String,
+    key: Option<String>,
     stage_worst: Span,
     stage: StageKind,
     screened_on: Option<MemberId>,
     attempt: u32,
     failures: u32,
+    /// Whether the disk had no room for its last attempt.
+    lacked_room: bool,
     /// Blocks of its attempts, in this life of the rig, in which the change alone was killed without a visible cause.
     killed: u32,
     answered: bool,
@@ -107,6 +110,8 @@ pub struct JudgeQueue {
     /// Runs whose development runs may not wait: paused ones, and those that ended since the start.
     stopped: BTreeMap<RunId, GaveUp>,
     keys: BTreeMap<String, JobId>,
+    /// The keys of jobs that are over, the oldest end first: they leave, and the records know them.
+    old_keys: VecDeque<String>,
     /// The job that answers for an asking in its run.
     same: BTreeMap<String, BTreeMap<RunId, JobId>>,
     /// The verdicts that are given again in other runs.
@@ -132,6 +137,7 @@ impl JudgeQueue {
             run_answers: Vec::new(),
             stopped: BTreeMap::new(),
             keys: BTreeMap::new(),
+            old_keys: VecDeque::new(),
             same: BTreeMap::new(),
             settled: Settled::default(),
             longest_stage: Span::ZERO,
@@ -432,7 +438,9 @@ impl JudgeQueue {
             Ticket::Submit(id) => {
                 if let Some(job) = self.jobs.remove(&id) {
                     self.forget_same(&job.same, job.run);
-                    self.keys.retain(|_, known| *known != id);
+                    if let Some(key) = &job.key {
+                        self.keys.remove(key);
+                    }
                     out.push(JudgeEffect::AnswerNotRecorded { job: id });
                 }
             }
@@ -482,6 +490,7 @@ impl JudgeQueue {
         self.dequeue(id);
         let job = self.jobs.get_mut(&id).expect("the picked job is one of the queue's");
         job.attempt += 1;
+        job.lacked_room = false;
         job.state = JobState::Held { hold, started: false };
         let fact = JudgeFact::StageStarted { stage: job.stage, attempt: job.attempt, hold };
         self.busy.insert(id);
@@ -505,6 +514,12 @@ impl JudgeQueue {
             StageResult::NoGain { slower } => ended(hold, JobOutcome::NoGain { slower }),
             StageResult::Undecided => ended(hold, JobOutcome::Undecided),
             StageResult::ChangeFailed { step, why } => ended(hold, JobOutcome::ChangeFailed { step, why }),
+            // A full disk is waited for: no number of tries makes room (rule D5).
+            StageResult::Infrastructure(why @ InfrastructureFailure::DiskFull { .. }) if !over => {
+                job.lacked_room = true;
+                let rests_until = Some(now + limits::DISK_FULL_RETRY_AFTER);
+                (JudgeFact::AttemptFailed { stage, hold, why }, Then::Retry { rests_until })
+            }
             StageResult::Infrastructure(why) => {
                 job.failures += 1;
                 if let InfrastructureFailure::ChangeKilled { killed, .. } = why {
@@ -667,6 +682,10 @@ impl JudgeQueue {
 
     fn forget(&mut self, id: JobId, outcome: &JobOutcome) {
         let Some(job) = self.jobs.remove(&id) else { return };
+        self.old_keys.extend(job.key);
+        while self.old_keys.len() > limits::KEYS_REMEMBERED {
+            self.old_keys.pop_front().and_then(|key| self.keys.remove(&key));
+        }
         match outcome {
             // Without a verdict it may be submitted again (rule D5).
             JobOutcome::NoVerdict { .. } => self.forget_same(&job.same, job.run),
@@ -753,11 +772,13 @@ impl Job {
             champion: submit.champion,
             candidate: submit.candidate,
             same: submit.same,
+            key: submit.key,
             stage_worst: submit.stage_worst,
             stage: StageKind::Screening,
             screened_on: None,
             attempt: 0,
             failures: 0,
+            lacked_room: false,
             killed: 0,
             answered: false,
             state,

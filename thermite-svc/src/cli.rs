@@ -2,6 +2,7 @@
 //!
 //! No runtime is started for a command that talks to a rig: it opens one connection and is gone.
 
+mod backup;
 mod cancel;
 mod doctor;
 pub(crate) mod exit;
@@ -98,6 +99,10 @@ enum Command {
     Noise(OnRig<noise::NoiseArgs>),
     /// Cancel a development run, waiting or running
     Cancel(OnRig<cancel::CancelArgs>),
+    /// Take a backup of the rig's data folder, whether or not it runs
+    Backup(backup::BackupArgs),
+    /// Make a data folder of a backup
+    Restore(backup::RestoreArgs),
     /// Recompute a verdict from its record, bit for bit
     Verify(OnRig<verify::VerifyArgs>),
 }
@@ -112,12 +117,16 @@ struct TryArgs {
     /// Keep everything in this new or empty folder; else only the records stay
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
+    /// Plan for a speed-up of that many percent: a machine that is too noisy for 5 may do for 20
+    #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=100))]
+    plan: u8,
 }
 
 const AFTER_TRY: &str = "\
 Examples:
   thermite try
   thermite try --json --keep ./trial
+  thermite try --plan 20
 
 Serves this machine's CPUs as a rig on a free loopback port, lets three lanes try and submit a change each to a \
 small Rust program, and ends what it started. It takes a few minutes on a quiet machine; on a busy one it says \
@@ -150,7 +159,7 @@ pub(crate) fn main() -> ExitCode {
 fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
     match &cli.command {
         Command::Try(args) => {
-            let wishes = Wishes { json: args.json, keep: args.keep.clone() };
+            let wishes = Wishes { json: args.json, keep: args.keep.clone(), plan_percent: args.plan };
             match try_out(&wishes, &Stop::listen()?, say) {
                 Ok(code) => Ok(code),
                 Err(fault) => {
@@ -170,6 +179,11 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
         Command::Status(OnRig { args, reach }) => status::status(args, &reach.client()?, say),
         Command::Noise(OnRig { args, reach }) => noise::noise(args, &reach.client()?, say),
         Command::Cancel(OnRig { args, reach }) => cancel::cancel(args, &reach.client()?, say),
+        Command::Backup(args) => {
+            let folder = data_folder(args.data.clone(), &|name| std::env::var(name).ok())?;
+            Ok(backup::backup(args, &folder, say))
+        }
+        Command::Restore(args) => Ok(backup::restore(args, say)),
         Command::Verify(OnRig { args, reach }) => verify::verify(args, reach.folder()?, || reach.client(), say),
     }
 }

@@ -2,10 +2,13 @@
 //!
 //! The command line is the binary's own (`main.rs`, `cli`).
 
+pub mod backup;
+pub mod budget;
 pub mod device_lock;
 pub mod folder;
 pub mod records;
 pub mod serve;
 pub mod server;
 pub mod settings;
+pub mod size;
 pub mod tokens;

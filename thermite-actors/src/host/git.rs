@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 
 pub mod capture;
 pub mod command;
+mod prune;
 mod size;
+pub mod whole;
 
 use command::{GitCommand, GitFault, path_of};
 
@@ -26,6 +28,12 @@ const ATTRIBUTES: &str =
     "* -text -eol -ident -filter -working-tree-encoding -export-ignore -export-subst -diff -merge\n";
 const CONFIG: &str = "[core]\n\tfsync = committed,loose-object,reference\n[safe]\n\tdirectory = *\n[gc]\n\tauto = 0\n\
                       [maintenance]\n\tauto = false\n[transfer]\n\tunpackLimit = 100\n";
+
+/// Whether such words are a disk's without room: what the C library says of ENOSPC and EDQUOT; git runs with
+/// `LC_ALL=C`, and Rust sets no locale.
+pub fn is_no_room(said: &str) -> bool {
+    ["No space left on device", "Disk quota exceeded"].iter().any(|words| said.contains(words))
+}
 
 /// A commit's name, in full.
 pub type Commit = String;
@@ -353,6 +361,7 @@ impl Git {
 }
 
 /// A folder removed with all that is in it when the value goes away.
+#[derive(Debug)]
 struct Scratch(PathBuf);
 
 impl Scratch {

@@ -1,5 +1,6 @@
 //! `thermite serve`: this machine's CPUs as a rig, until SIGTERM or Ctrl-C.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use thermite_actors::host::workspaces::{Accounts, HostWorkspaces};
 use thermite_actors::ports::MemberPorts;
 use thermite_actors::rig::RigSetup;
 use thermite_core::ids::MemberId;
+use thermite_svc::budget::Stores;
 use thermite_svc::serve::{Ground, Parts, Service, serve as serve_rig};
 use thermite_svc::settings::{Given, Settings};
 
@@ -152,6 +154,7 @@ async fn assemble(ground: Ground) -> Result<Parts, String> {
     let executor = executor.map_err(|error| format!("outputs: {error}"))?;
     let outputs = Arc::new(executor.outputs().clone());
     let member = MemberPorts { member: MemberId(0), driver: Rc::new(driver), executor: Rc::new(executor) };
+    let stores = Arc::new(HostStores(workspaces.clone()));
     let setup = RigSetup {
         members: vec![member],
         workspaces: Rc::new(workspaces),
@@ -160,7 +163,16 @@ async fn assemble(ground: Ground) -> Result<Parts, String> {
         ids: Rc::new(OsIds),
         settings: settings.rig,
     };
-    Ok(Parts { setup, outputs })
+    Ok(Parts { setup, outputs, stores: Some(stores) })
+}
+
+/// The commits that this machine's workspaces keep.
+struct HostStores(HostWorkspaces);
+
+impl Stores for HostStores {
+    fn prune(&self, needed: &BTreeSet<String>) -> Result<usize, String> {
+        self.0.prune(needed)
+    }
 }
 
 /// The kernel sends SIGTERM when the parent is gone, also where it was killed: nothing outlives a `thermite try`.

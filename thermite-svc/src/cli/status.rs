@@ -37,9 +37,10 @@ pub(crate) fn status(args: &StatusArgs, client: &Client, say: &Say) -> anyhow::R
 }
 
 fn lines(view: &RigView) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
+    let mut lines = Vec::new();
     for row in &view.devices {
         lines.push(show::device(row, view.now));
+        lines.extend(row.containment.as_ref().map(|layers| format!("  runs on it are contained by {layers}")));
         lines.extend(row.warnings.iter().map(|warning| format!("  warning: {warning}")));
     }
     lines.extend(view.runs.iter().map(show::run));

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::json;
 
+use thermite_actors::ports::{FromRecords, WhichEnded};
+use thermite_core::ended::Ended;
 use thermite_core::ids::JobId;
 use thermite_core::limits;
 use thermite_core::log::LogEntry;
@@ -107,6 +109,14 @@ fn read_file(file: &Path) -> Result<String, String> {
     Ok(text)
 }
 
+fn record_of(reader: &RecordsReader, job: JobId) -> anyhow::Result<Option<Option<String>>> {
+    let FromRecords::Kept(kept) = reader.ended(&WhichEnded::Job(job))? else { return Ok(None) };
+    Ok(kept.into_iter().find_map(|ended| match ended {
+        Ended::Job { history } => history.end.map(|(_, record)| record),
+        Ended::DevRun { .. } | Ended::Run { .. } => None,
+    }))
+}
+
 /// A file; else what the data folder knows by that name, whether or not a rig serves it; else what the rig says.
 fn read(name: &str, folder: &Path, client: impl FnOnce() -> anyhow::Result<Client>) -> anyhow::Result<String> {
     let no_such = |why: &str| Fault::Refused { sentence: format!("record {name} is not there: {why}") };
@@ -128,6 +138,11 @@ fn read(name: &str, folder: &Path, client: impl FnOnce() -> anyhow::Result<Clien
                 let LogEntry::JobEnded { job: of, record, .. } = &row.entry else { return None };
                 (*of == job).then(|| record.clone())
             });
+            // What is over is known also where the log's beginning was pruned.
+            let ended = match ended {
+                None => record_of(&reader, job)?,
+                told => told,
+            };
             let Some(Some(hash)) = ended else {
                 return Err(no_such("that job has no verdict, or is not known there").into());
             };

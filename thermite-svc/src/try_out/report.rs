@@ -156,7 +156,10 @@ impl Report {
         lines.push(if self.ok {
             ink.good("All steps ran, every verdict is of the expected kind, every record holds.")
         } else if self.lanes.iter().any(no_verdict) {
-            ink.bad("This machine was too busy or too noisy to tell; try again when other programs use it less.")
+            ink.bad(
+                "This machine was too busy or too noisy to tell; try again when other programs use it less, or plan for \
+                 a larger speed-up (--plan 20).",
+            )
         } else {
             ink.bad("Not everything is as expected; see above.")
         });
@@ -319,7 +322,8 @@ All steps ran, every verdict is of the expected kind, every record holds."
         assert_eq!(last(&other), "Not everything is as expected; see above.");
         assert_eq!(
             last(&none),
-            "This machine was too busy or too noisy to tell; try again when other programs use it less."
+            "This machine was too busy or too noisy to tell; try again when other programs use it less, or plan for a \
+             larger speed-up (--plan 20)."
         );
     }
 

@@ -200,6 +200,7 @@ mod tests {
                 refused: 0,
                 noise: Vec::new(),
                 warnings: Vec::new(),
+                containment: None,
             }],
             runs: Vec::new(),
             dev_runs: vec![waiting(WaitReason::JudgeHasWork { jobs: 2 })],
