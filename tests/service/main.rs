@@ -9,6 +9,7 @@ mod fed;
 mod folder;
 mod lasting;
 mod life;
+mod noise;
 mod openapi;
 mod quota_group;
 mod records;

@@ -11,7 +11,7 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoParams, Modify, OpenApi};
 
 use super::problem::{MEDIA_TYPE, Problem};
-use super::{dev_runs, events, jobs, output, runs, settings, tokens};
+use super::{dev_runs, events, jobs, noise, output, runs, settings, tokens};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -41,6 +41,9 @@ use super::{dev_runs, events, jobs, output, runs, settings, tokens};
         jobs::submit,
         jobs::one,
         jobs::verdict,
+        noise::all,
+        noise::again,
+        noise::clear,
         events::stream,
         tokens::list,
         tokens::make,
@@ -56,6 +59,7 @@ use super::{dev_runs, events, jobs, output, runs, settings, tokens};
         (name = "dev-runs", description = "commands that lanes try on a device; their numbers never count"),
         (name = "tokens", description = "who may ask for what"),
         (name = "jobs", description = "changes measured against the champion"),
+        (name = "noise", description = "how much the devices vary by themselves, and the alarm on the harness"),
     )
 )]
 struct Api;
