@@ -138,6 +138,10 @@ class Rig:
         self.held = self.dev_run(self.run, 1, ["sh", "-c", "echo under way; exec sleep 3600"])
         until("it runs", lambda: self.ask("GET", f"/v1/dev-runs/{self.held}")["status"]["status"] == "running")
         self.waiting = self.dev_run(self.run, 2, ["echo", "later"])
+        lane = {"kind": "lane", "lane": 2, "note": "an agent"}
+        self.lane_token = self.ask("POST", "/v1/tokens", lane)["token"]
+        self.rotated_token = self.ask("POST", "/v1/tokens", lane)["token"]
+        self.spare_tokens = self.ask("POST", "/v1/tokens", lane)["token"]
         self.queued = self.ask("POST", f"/v1/runs/{self.run}/jobs", {"change": "faster"})["job"]
 
     def dev_run(self, run, lane, argv):
@@ -187,22 +191,38 @@ class Checks:
 
     def run(self):
         rig = self.rig
-        ids = {"run": rig.run, "lane": 3, "job": rig.won, "dev_run": rig.held}
+        ids = {"run": rig.run, "lane": 3, "job": rig.won, "dev_run": rig.held, "token": rig.lane_token}
         changing = ["start_run", "pause_run", "end_run"]
         self.part("all that leaves the runs as they are", ids, [f"--exclude-operation-id={name}" for name in changing])
+        self.figures()
         self.part("pausing", ids, ["--include-operation-id=pause_run"])
         rig.ask("POST", f"/v1/runs/{rig.run}/end", {})
         self.part("starting", ids, ["--include-operation-id=start_run"])
         live = next(run["run"] for run in rig.ask("GET", "/v1/runs") if run["state"] == "running")
         self.part("ending", {**ids, "run": live}, ["--include-operation-id=end_run"])
 
+    def figures(self):
+        """The figures as Prometheus' own library reads them."""
+        from prometheus_client.openmetrics import parser
+
+        request = urllib.request.Request(f"{self.rig.url}/metrics", headers={"authorization": f"Bearer {self.rig.token}"})
+        with OPENER.open(request, timeout=60) as answer:
+            families = list(parser.text_string_to_metric_families(answer.read().decode()))
+        samples = sum(len(family.samples) for family in families)
+        if len(families) < 12 or samples < 30:
+            raise SystemExit(f"only {len(families)} figures with {samples} samples")
+        print(f"-- {len(families)} figures, {samples} samples, read by prometheus_client", flush=True)
+
     def part(self, what, ids, selection):
         print(f"-- {what}", flush=True)
         config = self.folder / "schemathesis.toml"
         config.write_text(self.config(ids))
+        hooks = self.folder / "hooks.py"
+        hooks.write_text(HOOKS)
         command = [self.schemathesis, "--config-file", str(config), "run", f"{self.rig.url}/openapi.json"]
         command += ["--seed=1", "--no-color", *selection]
-        done = subprocess.run(command, cwd=self.folder, check=False)
+        environment = {**os.environ, "SCHEMATHESIS_HOOKS": str(hooks)}
+        done = subprocess.run(command, cwd=self.folder, check=False, env=environment)
         if done.returncode != 0:
             print((self.folder / "log").read_text()[-2000:])
             raise SystemExit(f"schemathesis found fault with {what}")
@@ -225,7 +245,14 @@ class Checks:
         ]
         for operation, name, value in [
             ("cancel_dev_run", "path.dev_run", self.rig.ended_dev_run),
+            ("output", "path.dev_run", self.rig.ended_dev_run),
+            ("dev_run", "query.wait_ms", 10),
             ("events", "query.for_ms", 100),
+            ("ask_dev_run", "body.argv", ["true"]),
+            ("submit_job", "body.change", "slower"),
+            ("submit_job", "body.champion", "main"),
+            ("revoke_token", "path.token", self.rig.spare_tokens),
+            ("rotate_token", "path.token", self.rig.rotated_token),
         ]:
             lines += ["[[operations]]", f'include-operation-id = "{operation}"', "[operations.parameters]"]
             lines += [f"{json.dumps(name)} = {json.dumps(value)}"]
@@ -234,6 +261,13 @@ class Checks:
         return "\n".join(lines) + "\n"
 
 
+# Output is bytes of any kind: what schemathesis must know to look at it at all.
+HOOKS = """\
+import schemathesis
+
+schemathesis.deserializer("application/octet-stream")(lambda ctx, response: response.content.decode("latin-1"))
+schemathesis.deserializer("application/openmetrics-text")(lambda ctx, response: response.content.decode())
+"""
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 

@@ -9,9 +9,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use thermite_actors::ports::{Batch, Records, RecordsFault};
 use thermite_core::ids::{JobId, RunId};
 use thermite_core::job::JobOutcome;
+use thermite_core::limits;
 use thermite_core::log::LogEntry;
 use thermite_core::run::RunState;
-use thermite_svc::records::{FILE, KeyUse, OpenFault, RecordsReader, SqliteRecords};
+use thermite_svc::records::{FILE, KeyUse, OpenFault, RecordsReader, SCHEMA, SqliteRecords};
 use uuid::Uuid;
 
 use crate::support::{Again, Luck, block_on};
@@ -135,7 +136,7 @@ fn a_newer_schema_is_refused_by_name_for_writing_and_for_reading() {
     let reading = RecordsReader::open(folder.path()).err().unwrap();
 
     let said = format!(
-        "data folder {} was written by a newer thermite (schema 7; this one reads up to 1); \
+        "data folder {} was written by a newer thermite (schema 7; this one reads up to {SCHEMA}); \
          use that thermite, or another data folder",
         folder.path().display()
     );
@@ -222,8 +223,9 @@ fn a_key_stands_for_one_request_through_a_restart() {
     let records = open(folder.path());
     let keys = records.keys();
 
-    assert_eq!(block_on(keys.take("k", [1; 32])), Ok(KeyUse::ThisRequest));
-    assert_eq!(block_on(keys.take("k", [1; 32])), Ok(KeyUse::ThisRequest));
+    let first = block_on(keys.take("k", [1; 32])).unwrap();
+    assert!(matches!(first, KeyUse::ThisRequest { .. }), "{first:?}");
+    assert_eq!(block_on(keys.take("k", [1; 32])), Ok(first));
     assert_eq!(block_on(keys.take("k", [2; 32])), Ok(KeyUse::AnotherRequest));
     // Durable no later than what was appended after it.
     block_on(records.append(one(0))).unwrap();
@@ -234,7 +236,34 @@ fn a_key_stands_for_one_request_through_a_restart() {
 
     let keys = open(copy.path());
     assert_eq!(block_on(keys.keys().take("k", [2; 32])), Ok(KeyUse::AnotherRequest));
-    assert_eq!(block_on(keys.keys().take("k", [1; 32])), Ok(KeyUse::ThisRequest));
+    assert_eq!(block_on(keys.keys().take("k", [1; 32])), Ok(first));
+}
+
+#[test]
+fn a_key_is_free_again_after_its_time_and_takes_no_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let records = open(folder.path());
+    let before = block_on(records.keys().take("old", [1; 32])).unwrap();
+    block_on(records.append(one(0))).unwrap();
+    block_on(records.close()).unwrap();
+    drop(records);
+    let day_ms = limits::IDEMPOTENCY_KEPT.as_millis() + 1_000;
+    let database = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
+    database.execute("UPDATE idempotency SET wall_ms = wall_ms - ?1", [day_ms.cast_signed()]).unwrap();
+
+    let records = open(folder.path());
+    let again = block_on(records.keys().take("old", [2; 32])).unwrap();
+    block_on(records.append(one(1))).unwrap();
+
+    assert!(matches!(again, KeyUse::ThisRequest { .. }) && again != before, "{again:?}");
+    let of_now = |key: &str| -> i64 {
+        database.query_row("SELECT count(*) FROM idempotency WHERE key = ?1", [key], |row| row.get(0)).unwrap()
+    };
+    assert_eq!(of_now("old"), 1);
+    database.execute("UPDATE idempotency SET wall_ms = wall_ms - ?1", [day_ms.cast_signed()]).unwrap();
+    block_on(records.close()).unwrap();
+    block_on(open(folder.path()).append(one(2))).unwrap();
+    assert_eq!(of_now("old"), 0);
 }
 
 #[test]

@@ -173,11 +173,8 @@ pub(crate) async fn open(
             (lane, actor.start())
         })
         .collect();
-    let given = settings::Given {
-        dev_run_wait: settings.dev_run_wait,
-        lanes_most: settings.lanes_most,
-        turn: Arc::default(),
-    };
+    let given =
+        settings::Given { dev_run_wait: settings.dev_run_wait, lanes_most: settings.lanes_most, turn: Arc::default() };
     pool_ctx.run(PoolActor {
         pool: Pool::new(disciplines, given.wait(history.settings)),
         clock: clock.clone(),

@@ -14,6 +14,7 @@ mod serve;
 pub(crate) mod show;
 mod status;
 pub(crate) mod stop;
+mod token;
 pub(crate) mod verify;
 
 use std::path::PathBuf;
@@ -51,13 +52,13 @@ Exit codes: 0 done; 64 wrong usage; 69 refused; 70 infrastructure. `run`, `judge
 #[command(next_help_heading = "Reaching the rig")]
 struct Reach {
     /// The rig's address, such as http://127.0.0.1:7077 [default: told by its data folder]
-    #[arg(long, value_name = "URL", env = "THERMITE_URL", hide_env = true)]
+    #[arg(long, global = true, value_name = "URL", env = "THERMITE_URL", hide_env = true)]
     url: Option<String>,
     /// The file with the token [default: the owner's, in the data folder]
-    #[arg(long, value_name = "FILE", env = "THERMITE_TOKEN_FILE", hide_env = true)]
+    #[arg(long, global = true, value_name = "FILE", env = "THERMITE_TOKEN_FILE", hide_env = true)]
     token_file: Option<PathBuf>,
     /// The rig's data folder
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR")]
     data: Option<PathBuf>,
 }
 
@@ -92,6 +93,8 @@ enum Command {
     Status(OnRig<status::StatusArgs>),
     /// Cancel a development run, waiting or running
     Cancel(OnRig<cancel::CancelArgs>),
+    /// Make, list, rotate or revoke tokens of the rig
+    Token(OnRig<token::TokenArgs>),
     /// Recompute a verdict from its record, bit for bit
     Verify(OnRig<verify::VerifyArgs>),
 }
@@ -162,6 +165,7 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
         Command::End(OnRig { args, reach }) => runs::change(args, RunChange::End, &reach.client()?, say),
         Command::Status(OnRig { args, reach }) => status::status(args, &reach.client()?, say),
         Command::Cancel(OnRig { args, reach }) => cancel::cancel(args, &reach.client()?, say),
+        Command::Token(OnRig { args, reach }) => token::token(args, &reach.client()?, say),
         Command::Verify(OnRig { args, reach }) => verify::verify(args, reach.folder()?, || reach.client(), say),
     }
 }

@@ -47,7 +47,10 @@ pub struct Keys(mpsc::Sender<Ask>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyUse {
     /// This request, for the first time or again.
-    ThisRequest,
+    ThisRequest {
+        /// When it was taken first: milliseconds since 1970. A key that is taken anew after its time is another.
+        since_ms: u64,
+    },
     /// Another request; this one must not use it.
     AnotherRequest,
 }

@@ -238,7 +238,9 @@ impl Tokens {
         let owner = TokenId(format!("own-{}", hex(&sha256[..4])));
         let mut table = TokenTable::open(folder.path())?;
         let owners = Known::new(owner.clone(), TokenKind::Owner, String::new(), None);
-        table.keep_files(&Known { from_file: true, ..owners }.record(&sha256), wall_ms()).map_err(TokenFault::Records)?;
+        table
+            .keep_files(&Known { from_file: true, ..owners }.record(&sha256), wall_ms())
+            .map_err(TokenFault::Records)?;
         let known = table.all().map_err(TokenFault::Records)?.into_iter().filter_map(Known::of).collect();
         Ok(Tokens { known: RwLock::new(known), table: Arc::new(Mutex::new(table)), owner, made })
     }
@@ -253,7 +255,7 @@ impl Tokens {
         &self.owner
     }
 
-    /// Who asks with the token `given`. Must be called inside an actix system, which keeps when it was used.
+    /// Who asks with the token `given`. When it was used is kept where a runtime is there to write it.
     ///
     /// # Errors
     /// Where it opens nothing.
@@ -383,8 +385,9 @@ impl Tokens {
         if is_noted || known.used_ms.compare_exchange(used, now, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return;
         }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (table, id) = (Arc::clone(&self.table), known.id.clone());
-        actix_web::rt::task::spawn_blocking(move || {
+        runtime.spawn_blocking(move || {
             let table = table.lock().unwrap_or_else(PoisonError::into_inner);
             if let Err(fault) = table.used(&id.0, now) {
                 warn!(token = %id, %fault, "when the token was used cannot be kept");

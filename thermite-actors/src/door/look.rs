@@ -97,10 +97,7 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
             noise: noise.iter().filter(|noise| noise.key.device == look.facts.uuid).cloned().collect(),
         })
         .collect();
-    view.runs = runs
-        .into_iter()
-        .map(|(run, known)| list::run_row(run, known))
-        .collect();
+    view.runs = runs.into_iter().map(|(run, known)| list::run_row(run, known)).collect();
     view.dev_runs = rows_in_line(&snapshot);
     view.jobs = snapshot
         .judge

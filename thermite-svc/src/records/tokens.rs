@@ -76,11 +76,13 @@ impl TokenTable {
 
     /// Adds one in another's place, which ends at `expires_ms`: both or neither.
     pub(crate) fn replace(&mut self, old: &str, expires_ms: u64, record: &TokenRecord) -> Result<(), RecordsFault> {
-        let replaced = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).and_then(|transaction| {
-            transaction.execute("UPDATE tokens SET expires_ms = ?2 WHERE id = ?1", (old, expires_ms.cast_signed()))?;
-            insert(&transaction, record, "INSERT")?;
-            transaction.commit()
-        });
+        let replaced =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).and_then(|transaction| {
+                transaction
+                    .execute("UPDATE tokens SET expires_ms = ?2 WHERE id = ?1", (old, expires_ms.cast_signed()))?;
+                insert(&transaction, record, "INSERT")?;
+                transaction.commit()
+            });
         replaced.map_err(|cause| self.fault(&cause))
     }
 

@@ -20,6 +20,11 @@ use tracing::{error, warn};
 
 use super::{KeyUse, reader};
 
+/// How long a key stands for its request, in milliseconds.
+const KEPT_MS: i64 = limits::IDEMPOTENCY_KEPT.as_millis() as i64;
+/// How often keys whose time is over are taken away, in milliseconds.
+const KEYS_PRUNED_EVERY_MS: i64 = 3_600_000;
+
 /// What the writer is asked for.
 pub(super) enum Ask {
     /// Make a batch durable.
@@ -39,7 +44,15 @@ pub(super) fn start(
     queue: Receiver<Ask>,
     commits: Arc<AtomicU64>,
 ) -> io::Result<JoinHandle<()>> {
-    let writer = Writer { connection, file, commits, keys: BTreeMap::new(), group: Group::default(), failing: false };
+    let writer = Writer {
+        connection,
+        file,
+        commits,
+        keys: BTreeMap::new(),
+        keys_pruned_ms: 0,
+        group: Group::default(),
+        failing: false,
+    };
     std::thread::Builder::new().name("records".to_owned()).spawn(move || writer.run(&queue))
 }
 
@@ -48,10 +61,18 @@ struct Writer {
     file: PathBuf,
     commits: Arc<AtomicU64>,
     /// Keys taken and not yet in the file; they go into the next transaction.
-    keys: BTreeMap<String, [u8; 32]>,
+    keys: BTreeMap<String, TakenKey>,
+    /// When keys whose time is over were last taken away.
+    keys_pruned_ms: i64,
     group: Group,
     /// Whether the last transaction failed, so that a full disk is logged once and not for each append.
     failing: bool,
+}
+
+#[derive(Clone, Copy)]
+struct TakenKey {
+    request: [u8; 32],
+    since_ms: i64,
 }
 
 #[derive(Default)]
@@ -139,12 +160,15 @@ impl Writer {
     }
 
     fn take_key(&mut self, key: String, request: [u8; 32]) -> Result<KeyUse, RecordsFault> {
-        let known: Option<Vec<u8>> = match self.keys.get(&key) {
-            Some(request) => Some(request.to_vec()),
+        let now_ms = wall_ms();
+        let known: Option<(Vec<u8>, i64)> = match self.keys.get(&key) {
+            Some(taken) => Some((taken.request.to_vec(), taken.since_ms)),
             None => self
                 .connection
-                .prepare_cached("SELECT request FROM idempotency WHERE key = ?1")
-                .and_then(|mut query| query.query_row([&key], |row| row.get(0)).optional())
+                .prepare_cached("SELECT request, wall_ms FROM idempotency WHERE key = ?1 AND wall_ms > ?2")
+                .and_then(|mut query| {
+                    query.query_row((&key, now_ms - KEPT_MS), |row| Ok((row.get(0)?, row.get(1)?))).optional()
+                })
                 .map_err(|cause| self.fault(&cause))?,
         };
         Ok(match known {
@@ -153,10 +177,10 @@ impl Writer {
                 return Err(RecordsFault(why));
             }
             None => {
-                self.keys.insert(key, request);
-                KeyUse::ThisRequest
+                self.keys.insert(key, TakenKey { request, since_ms: now_ms });
+                KeyUse::ThisRequest { since_ms: now_ms.cast_unsigned() }
             }
-            Some(known) if known == request => KeyUse::ThisRequest,
+            Some((known, since_ms)) if known == request => KeyUse::ThisRequest { since_ms: since_ms.cast_unsigned() },
             Some(_) => KeyUse::AnotherRequest,
         })
     }
@@ -195,7 +219,15 @@ impl Writer {
         let wall_ms = wall_ms();
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         insert(&transaction, group, &self.keys, wall_ms)?;
-        transaction.commit()
+        let prunes = (wall_ms - self.keys_pruned_ms).abs() > KEYS_PRUNED_EVERY_MS;
+        if prunes {
+            transaction.execute("DELETE FROM idempotency WHERE wall_ms <= ?1", [wall_ms - KEPT_MS])?;
+        }
+        transaction.commit()?;
+        if prunes {
+            self.keys_pruned_ms = wall_ms;
+        }
+        Ok(())
     }
 
     fn rest(&self) -> Result<(), RecordsFault> {
@@ -221,7 +253,7 @@ impl Writer {
 fn insert(
     transaction: &Transaction<'_>,
     group: &Group,
-    keys: &BTreeMap<String, [u8; 32]>,
+    keys: &BTreeMap<String, TakenKey>,
     wall_ms: i64,
 ) -> rusqlite::Result<()> {
     let mut record = transaction.prepare_cached(
@@ -247,9 +279,9 @@ fn insert(
         transaction.execute("INSERT OR REPLACE INTO tried (id, wall_ms) VALUES (1, ?1)", [wall_ms])?;
     }
     let mut key =
-        transaction.prepare_cached("INSERT OR IGNORE INTO idempotency (key, request, wall_ms) VALUES (?1, ?2, ?3)")?;
-    for (name, request) in keys {
-        key.execute((name, request.as_slice(), wall_ms))?;
+        transaction.prepare_cached("INSERT OR REPLACE INTO idempotency (key, request, wall_ms) VALUES (?1, ?2, ?3)")?;
+    for (name, taken) in keys {
+        key.execute((name, taken.request.as_slice(), taken.since_ms))?;
     }
     Ok(())
 }

@@ -135,7 +135,9 @@ pub(super) async fn token_first(
     };
     let answered = answered.map_into_boxed_body();
     Ok(match answered.response().body().size() {
-        BodySize::Stream => answered.map_body(|_, body| BoxBody::new(WhileOpen { body, gone: Box::pin(access.gone()) })),
+        BodySize::Stream => {
+            answered.map_body(|_, body| BoxBody::new(WhileOpen { body, gone: Box::pin(access.gone()) }))
+        }
         BodySize::None | BodySize::Sized(_) => answered,
     })
 }

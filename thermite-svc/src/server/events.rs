@@ -112,6 +112,11 @@ impl EventRing {
         ring
     }
 
+    /// How many readers there are.
+    pub(super) fn readers(&self) -> usize {
+        self.readers.load(Ordering::Relaxed)
+    }
+
     fn empty() -> Arc<EventRing> {
         Arc::new(EventRing {
             life: uuid::Uuid::now_v7().simple().to_string(),
@@ -142,7 +147,9 @@ impl EventRing {
         let at = kept.events.partition_point(|event| event.id <= last);
         let KeptEvent { id, text, lane } = kept.events.get(at)?;
         let is_anothers = match (reader, lane) {
-            (Some((reader, of_run)), Some((run, lane))) => reader != *lane || of_run.is_some_and(|of_run| of_run != *run),
+            (Some((reader, of_run)), Some((run, lane))) => {
+                reader != *lane || of_run.is_some_and(|of_run| of_run != *run)
+            }
             _ => false,
         };
         Some((*id, (!is_anothers).then(|| text.clone()), id - last - 1))
@@ -203,7 +210,15 @@ pub(super) async fn stream(
         // Another life's reader cannot know how much it missed.
         Some(Err(())) => (here, format!("{ready}event: missed\ndata: {{\"missed\":null}}\n\n")),
     };
-    let reader = Reader { seat, last, newest, over: door.over.clone(), greeting: Some(Bytes::from(greeting)), lane: asker.lane(), until: for_ms.map(|ms| Instant::now() + Span::millis(ms).to_std()) };
+    let reader = Reader {
+        seat,
+        last,
+        newest,
+        over: door.over.clone(),
+        greeting: Some(Bytes::from(greeting)),
+        lane: asker.lane(),
+        until: for_ms.map(|ms| Instant::now() + Span::millis(ms).to_std()),
+    };
     let body = stream::unfold(reader, |mut reader| async move {
         let text = reader.next().await?;
         Some((Ok::<_, Infallible>(text), reader))

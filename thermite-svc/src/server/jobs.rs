@@ -155,8 +155,5 @@ pub(super) async fn verdict(
     }
     let text = door.verdicts.verdict(&hash).await?.ok_or_else(|| none(what))?;
     // Byte for byte as it was closed: its hash is over these bytes.
-    Ok(HttpResponse::Ok()
-        .content_type("application/json")
-        .insert_header((header::ETAG, etag))
-        .body(text))
+    Ok(HttpResponse::Ok().content_type("application/json").insert_header((header::ETAG, etag)).body(text))
 }

@@ -162,7 +162,8 @@ pub(super) async fn key(request: &HttpRequest, door: &Door, body: &impl Serializ
     hash.update(format!("{} {}\n", request.method(), request.path()));
     hash.update(serde_json::to_vec(body).expect("what was JSON has JSON"));
     match door.keys.take(key, hash.finalize().into()).await? {
-        KeyUse::ThisRequest => Ok(Some(key.to_owned())),
+        // Taken anew after its time it is another key to the rig, which remembers askings for longer.
+        KeyUse::ThisRequest { since_ms } => Ok(Some(format!("{key}@{since_ms}"))),
         KeyUse::AnotherRequest => Err(Problem::key_reused(key)),
     }
 }

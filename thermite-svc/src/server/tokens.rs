@@ -110,14 +110,22 @@ pub(super) async fn make(door: Data<Door>, Body(new): Body<NewToken>) -> Result<
     let kind = match (kind, lane, run) {
         (NewTokenKind::Owner, None, None) => TokenKind::Owner,
         (NewTokenKind::Lane, Some(lane), run) => TokenKind::Lane { lane, run },
-        (NewTokenKind::Owner, ..) => return Err(Problem::impossible("an owner's token opens everything: it has no lane and no run")),
-        (NewTokenKind::Lane, None, _) => return Err(Problem::impossible("a lane's token is for one lane: name it as `lane`")),
+        (NewTokenKind::Owner, ..) => {
+            return Err(Problem::impossible("an owner's token opens everything: it has no lane and no run"));
+        }
+        (NewTokenKind::Lane, None, _) => {
+            return Err(Problem::impossible("a lane's token is for one lane: name it as `lane`"));
+        }
     };
     let most = limits::TOKEN_NOTE_BYTES_MAX;
     if note.len() > most || note.chars().any(char::is_control) {
-        return Err(Problem::impossible(format!("the note has {} bytes; it must be at most {most}, on one line", note.len())));
+        return Err(Problem::impossible(format!(
+            "the note has {} bytes; it must be at most {most}, on one line",
+            note.len()
+        )));
     }
-    let valid = valid_s.map(|s| request::within("valid_s", s, 1, limits::TOKEN_VALID_MAX.as_millis() / 1_000)).transpose()?;
+    let valid =
+        valid_s.map(|s| request::within("valid_s", s, 1, limits::TOKEN_VALID_MAX.as_millis() / 1_000)).transpose()?;
     made(change(&door, move |tokens| tokens.make(kind, note, valid.map(|s| Span::seconds(s).to_std()))).await?)
 }
 
