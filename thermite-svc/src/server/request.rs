@@ -8,8 +8,8 @@ use actix_web::error::{JsonPayloadError, PayloadError};
 use actix_web::http::header;
 use actix_web::{FromRequest, HttpRequest, HttpResponse, web};
 use futures_util::future::{LocalBoxFuture, Ready, ready};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use thermite_core::limits;
@@ -89,6 +89,32 @@ pub(super) fn within<T: PartialOrd + Display>(name: &str, value: T, least: T, mo
         return Ok(value);
     }
     Err(Problem::bad_request(format!("{name} is {value}; it must be {least} to {most}")))
+}
+
+/// A whole number, which JSON may spell with a fraction of nought: `60.0`.
+pub(super) fn whole<'de, D>(deserializer: D) -> Result<Option<u64>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+{
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Number {
+        Whole(u64),
+        Fraction(f64),
+    }
+    /// What every double tells apart from its neighbours.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match Option::<Number>::deserialize(deserializer)? {
+        None => Ok(None),
+        Some(Number::Whole(number)) => Ok(Some(number)),
+        Some(Number::Fraction(number)) if number.fract() == 0.0 && (0.0..EXACT).contains(&number) => {
+            Ok(Some(number as u64))
+        }
+        Some(Number::Fraction(number)) => {
+            let unexpected = serde::de::Unexpected::Float(number);
+            Err(serde::de::Error::invalid_value(unexpected, &"a whole number that is not negative"))
+        }
+    }
 }
 
 /// How many rows a page has.
