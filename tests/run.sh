@@ -54,8 +54,9 @@ cargo test --workspace --all-features
 say "the REST door against its own description"
 bash tests/schemathesis.sh
 
-say "the embedders' example"
+say "the embedders' examples"
 cargo run --quiet -p thermite-actors --example own_ports
+cargo run --quiet -p thermite-example-own-http -- --demo
 
 say "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --quiet

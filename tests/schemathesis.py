@@ -264,6 +264,8 @@ class Checks:
         ]:
             lines += ["[[operations]]", f'include-operation-id = "{operation}"', "[operations.parameters]"]
             lines += [f"{json.dumps(name)} = {json.dumps(value)}"]
+        lines += ["[[operations]]", 'include-operation-id = "start_run"', "[operations.parameters]"]
+        lines += [f'"body.{name}" = {json.dumps(value)}' for name, value in self.rig.run_request().items()]
         return "\n".join(lines) + "\n"
 
 

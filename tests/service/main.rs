@@ -3,10 +3,13 @@
 
 mod binary;
 mod cli;
+mod doctor;
+mod fed;
 mod folder;
 mod life;
 mod metrics;
 mod openapi;
+mod quota_group;
 mod records;
 mod rest;
 mod scripted;

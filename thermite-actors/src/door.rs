@@ -28,10 +28,10 @@ use crate::device::DeviceActor;
 use crate::events::Events;
 use crate::judge_queue::{ChangeRun, JudgeBirth, JudgeQueueActor, RunFacts, StartRun, SubmitPinned, TakesWork};
 use crate::lane::{AskLane, AwaitEnd, LaneActor, LookAtLane, ToLane};
-use crate::member::MemberDoors;
+use crate::member::{EndLeftovers, MemberDoors};
 use crate::outbox::{Append, Outbox};
 use crate::pool::{PoolActor, ToPool};
-use crate::ports::{Clock, DeviceFacts, Ids, RunRequest, Workspaces};
+use crate::ports::{Clock, DeviceFacts, Ids, RunRequest, StopProof, Workspaces};
 use crate::rig::{AskDevRun, No, Queued, RigSetup, SubmitJob, Submitted};
 use crate::view::{DevRunRow, JobRow, RigEvent, RigView};
 
@@ -332,6 +332,16 @@ async fn stop_all(actors: &Actors, run: Option<RunId>, cause: &StopCause) {
     }
 }
 
+/// Ends what development runs left behind and kept until here (rule C3).
+async fn end_leftovers(actors: &Actors) {
+    let ends: Vec<_> = actors.members.iter().map(|(id, doors)| (*id, doors.end_leftovers.send(EndLeftovers))).collect();
+    for (member, end) in ends {
+        if let Ok(StopProof::NotProved { why }) = end.await {
+            tracing::warn!(%member, why, "what development runs left behind is not proved gone");
+        }
+    }
+}
+
 impl Handler<AskForDevRun> for Door {
     type Result = ResponseFuture<Result<Queued, No>>;
 
@@ -479,6 +489,7 @@ impl Handler<End> for Door {
             let by_the_rules = async {
                 stop_all(&actors, None, &StopCause::RigEnding).await;
                 look::wait_until_free(&actors).await;
+                end_leftovers(&actors).await;
                 // Whatever was still to be written is written before this empty batch is.
                 drop(append(&actors.outbox, Vec::new()).await);
             };

@@ -136,7 +136,7 @@ impl LaneActor {
             }
         }
         let deadline = self.lane.next_deadline().map(|next| next.0);
-        self.alarm.set(ctx, self.clock.now(), deadline, Self::ring);
+        self.alarm.set(ctx, &self.clock, deadline, Self::ring);
     }
 
     fn record_ask(&mut self, ctx: &mut Context<Self>) {

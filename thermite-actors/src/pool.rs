@@ -103,7 +103,7 @@ impl PoolActor {
             error!(fault, "a waiter was overlooked");
         }
         let deadline = self.pool.next_deadline().map(|next| next.0);
-        self.alarm.set(ctx, self.clock.now(), deadline, Self::ring);
+        self.alarm.set(ctx, &self.clock, deadline, Self::ring);
     }
 
     fn lane(&self, lane: LaneId, input: LaneInput) {

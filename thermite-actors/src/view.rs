@@ -40,6 +40,32 @@ pub struct RigView {
     pub jobs_live: usize,
     /// Why the records cannot be written, where they cannot.
     pub records_fault: Option<String>,
+    /// What development runs left behind, which lives on until the rig ends (rule C3): the first processes of it.
+    #[serde(default)]
+    pub leftovers: Vec<LeftoverRow>,
+    /// Whether there are more than are listed.
+    #[serde(default)]
+    pub leftovers_more: bool,
+}
+
+/// One live process that a development run left behind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct LeftoverRow {
+    /// The development run.
+    pub dev_run: DevRunId,
+    /// Its run.
+    pub run: RunId,
+    /// Its lane.
+    pub lane: LaneId,
+    /// Where it lives.
+    pub member: MemberId,
+    /// The process as the machine sees it.
+    pub pid: u32,
+    /// The name of what it executes.
+    pub command: String,
+    /// When its development run ended.
+    pub since: Moment,
 }
 
 /// One device.

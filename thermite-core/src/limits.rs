@@ -26,6 +26,13 @@ pub const CLAIM_MAX: Span = Span::seconds(5);
 pub const WORK_LISTED_MAX: usize = 32;
 /// How long preparing a development run may take, before its start (rule A5).
 pub const DEV_RUN_PREPARE_MAX: Span = Span::minutes(2);
+/// Processes that development runs left behind and keep (rule C3) which a view lists.
+pub const LEFTOVERS_SHOWN_MAX: usize = 100;
+/// Development runs whose leftovers may live on at once (rule C3): each costs the rig a few descriptors. What a further
+/// one leaves is stopped.
+pub const LEFTOVERS_KEPT_MAX: usize = 64;
+/// Less room than this in the data folder is said to be little, in bytes.
+pub const DISK_FREE_LEAST: u64 = 1024 * 1024 * 1024;
 /// How long a device that is out of service rests before it is tried again (rule B10).
 pub const REQUALIFY_AFTER: Span = Span::seconds(30);
 
@@ -80,6 +87,9 @@ pub const THROWN_FREE: u32 = 5;
 pub const THROWN_PERCENT_MAX: u32 = 25;
 /// Throws that fall on one label with less than this chance are taken for steered by the change.
 pub const STEERED_CHANCE: f64 = 0.001;
+/// How often a timer looks at the rig's clock, which goes on through suspend as a runtime's timers do not (rule A11): so
+/// much later than its moment an end may come after the machine wakes.
+pub const CLOCK_LOOK_EVERY: Span = Span::seconds(1);
 /// How far two clocks may part within a block (rule A11): they are read one after the other, and a reader may be put
 /// aside between two reads. Slewing needs no room, since the kernel slews its clocks together; a step or a suspend
 /// this short moves no timed run.
@@ -125,6 +135,10 @@ pub const GIT_COMMAND_MAX: Span = Span::minutes(2);
 pub const CHANGE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// The most new or changed files of one lane's uncommitted change.
 pub const CHANGE_FILES_MAX: usize = 20_000;
+/// The largest file that a commit may hold which is measured or started from, in bytes: each attempt lays out two copies.
+pub const COMMIT_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// The most that all files of such a commit may hold together, in bytes.
+pub const COMMIT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// The most that is hashed of all artefacts of one side, in bytes.
 pub const ARTEFACT_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// How much of a failed command's output its sentence repeats, in bytes.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::block::ThrownFor;
 use crate::contract::Target;
 use crate::ids::{DevRunId, JobId, LaneId, MemberId, RunId};
 use crate::texts;
@@ -84,6 +85,27 @@ pub enum Refusal {
         program: String,
         /// Where it was looked for.
         looked_in: String,
+    },
+    /// Rule A12: the program is there and cannot be executed.
+    #[error("program {program} is not executable: {file} {why}")]
+    NotExecutable {
+        /// The program.
+        program: String,
+        /// The file it was found as.
+        file: String,
+        /// What it is, and the way out.
+        why: String,
+    },
+    /// Rule A12: the lane's worktree was deleted after the run was started.
+    #[error(
+        "{lane}'s worktree {worktree} is gone; make it again there (`git worktree prune`, then `git worktree add`), or \
+         end the run and start one with the worktrees there are"
+    )]
+    WorktreeGone {
+        /// The lane.
+        lane: LaneId,
+        /// Where its worktree was.
+        worktree: String,
     },
     /// The kit cannot be used; the sentence names file, line and what was expected.
     #[error("{why}")]
@@ -186,7 +208,7 @@ pub enum GaveUp {
 #[serde(rename_all = "snake_case", tag = "infrastructure")]
 pub enum InfrastructureFailure {
     /// Rules C2, D1: the device did not get quiet.
-    #[error("the device stayed busy for {waited}: {signals}")]
+    #[error("{}", texts::stayed_busy(*waited, signals))]
     StayedBusy {
         /// How long was waited.
         waited: Span,
@@ -194,14 +216,15 @@ pub enum InfrastructureFailure {
         signals: String,
     },
     /// Rule D3: too many blocks were thrown away.
-    #[error("throttled {thrown} of {of} blocks: {cause}")]
+    #[error("{}", texts::too_many_thrown(*thrown, *of, causes))]
     TooManyThrown {
         /// Blocks thrown away.
         thrown: u32,
         /// Blocks tried.
         of: u32,
-        /// The commonest cause.
-        cause: String,
+        /// What for, the commonest cause first.
+        #[serde(default)]
+        causes: Vec<ThrownFor>,
     },
     /// The change steers which blocks are thrown away.
     #[error("blocks thrown away fall on {side} more than chance allows ({on_side} of {thrown})")]
@@ -212,6 +235,15 @@ pub enum InfrastructureFailure {
         on_side: u32,
         /// How many were thrown.
         thrown: u32,
+    },
+    /// Nothing but kills of the change was thrown away, and no cause of them can be seen. In one attempt that may be
+    /// chance; see [`crate::block::is_steered`].
+    #[error("{}", texts::change_killed(*killed, *of))]
+    ChangeKilled {
+        /// Blocks in which the change was killed.
+        killed: u32,
+        /// Blocks tried.
+        of: u32,
     },
     /// The device is too noisy for the contract (JUDGING.md, noise per card).
     #[error("{member} is too noisy for this contract: noise {noise_percent} %, limit {limit_percent} %")]

@@ -95,6 +95,14 @@ pub enum StepReport {
         /// What happened.
         why: String,
     },
+    /// A measured process was killed, by nobody of the rig's and not by the kernel for lack of memory: by the program
+    /// itself, or by somebody outside. Which, the label it falls on tells in the end; the block is thrown away.
+    Killed {
+        /// The program that ran when it happened.
+        side: Side,
+        /// What happened.
+        why: String,
+    },
     /// The step could not be carried out: infrastructure.
     NotCarriedOut {
         /// What happened.
@@ -125,6 +133,7 @@ impl fmt::Display for StepReport {
             StepReport::Looked { .. } => f.write_str("device read"),
             StepReport::Timed { .. } => f.write_str("block timed"),
             StepReport::Lost { side, .. } => write!(f, "process of {side} lost"),
+            StepReport::Killed { side, .. } => write!(f, "process of {side} killed"),
             StepReport::NotCarriedOut { .. } => f.write_str("not carried out"),
         }
     }
@@ -222,6 +231,8 @@ pub struct Stage {
     plan: StagePlan,
     started: Moment,
     artefacts: Artefacts,
+    /// Blocks of the comparison in which the change was killed without a cause that can be seen.
+    killed: u32,
     phase: Phase,
 }
 
@@ -349,7 +360,8 @@ impl Stage {
                 to_do.push_back(StageStep::Check { side });
             }
         }
-        let mut stage = Stage { plan, started: now, artefacts: Artefacts::default(), phase: Phase::SettingUp(to_do) };
+        let phase = Phase::SettingUp(to_do);
+        let mut stage = Stage { plan, started: now, artefacts: Artefacts::default(), killed: 0, phase };
         if let Some(noise) = stage.kept_noise()
             && let Err(why) = noise.check(stage.plan.hold.member, stage.plan.kit().contract.plan_effect)
         {
@@ -430,6 +442,14 @@ impl Stage {
             (StageStep::Block { order, .. }, StepReport::Lost { side, why }) => {
                 self.tried(now, TriedBlock::Lost { order, at: now, running: side, why });
             }
+            (StageStep::Block { order, .. }, StepReport::Killed { side, why }) => {
+                self.killed += u32::from(side == Side::Change);
+                self.tried(now, TriedBlock::Lost { order, at: now, running: side, why });
+            }
+            (
+                asked @ (StageStep::Build { .. } | StageStep::Check { .. }),
+                StepReport::Lost { why, .. } | StepReport::Killed { why, .. },
+            ) => self.void(InfrastructureFailure::Step { step: asked.to_string(), why }, None),
             (asked, report) => self.unexpected(format!("{asked} was asked for"), &report),
         }
     }
@@ -551,6 +571,7 @@ impl Stage {
         series.blocks_mut().push(block);
         let Some(ratio) = ratio else {
             if let Some(why) = thrown_too_often(series.pair(), series.blocks()) {
+                let why = self.or_change_killed(why);
                 self.void(why, None);
             }
             return;
@@ -570,6 +591,16 @@ impl Stage {
                     self.decided();
                 }
             }
+        }
+    }
+
+    /// Says it as such where nothing but kills of the change without a visible cause was thrown away.
+    fn or_change_killed(&self, why: InfrastructureFailure) -> InfrastructureFailure {
+        match why {
+            InfrastructureFailure::TooManyThrown { thrown, of, .. } if thrown == self.killed => {
+                InfrastructureFailure::ChangeKilled { killed: thrown, of }
+            }
+            why => why,
         }
     }
 

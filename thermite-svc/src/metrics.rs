@@ -30,10 +30,11 @@ use tokio::sync::broadcast;
 
 const OUTCOMES: [&str; 5] = ["win", "no_gain", "undecided", "change_failed", "no_verdict"];
 const ENDS: [&str; 7] = ["exited", "limit_reached", "cancelled", "gave_up", "not_started", "not_proved", "rig_ended"];
-const FAILURES: [&str; 10] = [
+const FAILURES: [&str; 11] = [
     "stayed_busy",
     "too_many_thrown",
     "throws_steered",
+    "change_killed",
     "too_noisy",
     "champion",
     "step",
@@ -390,6 +391,7 @@ fn cause_of(why: &InfrastructureFailure) -> &'static str {
         InfrastructureFailure::StayedBusy { .. } => "stayed_busy",
         InfrastructureFailure::TooManyThrown { .. } => "too_many_thrown",
         InfrastructureFailure::ThrowsSteered { .. } => "throws_steered",
+        InfrastructureFailure::ChangeKilled { .. } => "change_killed",
         InfrastructureFailure::TooNoisy { .. } => "too_noisy",
         InfrastructureFailure::Champion { .. } => "champion",
         InfrastructureFailure::Step { .. } => "step",

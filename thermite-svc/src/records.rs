@@ -71,6 +71,17 @@ impl SqliteRecords {
         Ok(SqliteRecords { file, asks, verdicts, commits, writer: Some(writer) })
     }
 
+    /// Writes records of its own in an empty folder, syncs them and reads them back: whether records could be kept
+    /// there. Blocks; the folder is the caller's to remove.
+    ///
+    /// # Errors
+    /// Where the disk says no.
+    pub fn try_out(folder: &Path) -> Result<(), OpenFault> {
+        drop(SqliteRecords::open(folder)?);
+        drop(SqliteRecords::open(folder)?);
+        Ok(())
+    }
+
     /// The database's file.
     pub fn file(&self) -> &Path {
         &self.file

@@ -16,7 +16,7 @@ use crate::judge_queue::{JudgeLook, LookAtJudge, WhichJobs};
 use crate::member::{LookAtMember, MemberLook, ToMember};
 use crate::outbox::{Recall, RecordsState};
 use crate::pool::{LookAtPool, PoolLook};
-use crate::view::{DevRunStatus, DeviceRow, JobStatus};
+use crate::view::{DevRunStatus, DeviceRow, JobStatus, LeftoverRow};
 
 use super::*;
 
@@ -66,9 +66,14 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
         jobs: Vec::new(),
         jobs_live: 0,
         records_fault: actors.outbox.send(RecordsState).await.ok().flatten(),
+        leftovers: Vec::new(),
+        leftovers_more: false,
     };
     let Some(snapshot) = snapshot(actors, WhichJobs::First(JOBS_SHOWN)).await else { return view };
     view.now = snapshot.now;
+    view.leftovers = leftovers(&snapshot);
+    view.leftovers_more = view.leftovers.len() > limits::LEFTOVERS_SHOWN_MAX;
+    view.leftovers.truncate(limits::LEFTOVERS_SHOWN_MAX);
     view.jobs_live = snapshot.judge.live_count;
     let live: Vec<JobId> = snapshot.judge.live.iter().map(|job| job.job).collect();
     let recalled = recall(actors, move |history| {
@@ -106,6 +111,24 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
         .filter_map(|live| Some(live_job_row(&snapshot, live, jobs.get(&live.job)?)))
         .collect();
     view
+}
+
+/// The processes that development runs left behind, the oldest first: one more than are shown at most, where there are.
+fn leftovers(snapshot: &Snapshot) -> Vec<LeftoverRow> {
+    let kept =
+        snapshot.members.iter().flat_map(|(member, look)| look.leftovers.iter().map(move |kept| (*member, kept)));
+    let rows = kept.flat_map(|(member, kept)| {
+        kept.processes.iter().map(move |process| LeftoverRow {
+            dev_run: kept.dev_run,
+            run: kept.run,
+            lane: kept.lane,
+            member,
+            pid: process.pid,
+            command: process.command.clone(),
+            since: kept.since,
+        })
+    });
+    rows.take(limits::LEFTOVERS_SHOWN_MAX + 1).collect()
 }
 
 /// Development runs that are not over, in the order of the line.

@@ -48,6 +48,10 @@ fn lines(view: &RigView) -> Vec<String> {
     if more > 0 {
         lines.push(format!("  and {more} more jobs"));
     }
+    lines.extend(view.leftovers.iter().map(|row| format!("  {}", show::leftover(row, view.now))));
+    if view.leftovers_more {
+        lines.push("  and more processes that development runs left behind".to_owned());
+    }
     if let Some(fault) = &view.records_fault {
         lines.push(format!("the records cannot be written: {fault}"));
     }
