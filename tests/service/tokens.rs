@@ -54,6 +54,7 @@ fn a_lanes_token_opens_nothing_else() {
         ("DELETE", others.clone(), Value::Null),
         ("PUT", "/v1/rig/settings".to_owned(), json!({"dev_run_wait": 1_000})),
         ("GET", "/v1/rig/settings".to_owned(), Value::Null),
+        ("GET", "/metrics".to_owned(), Value::Null),
         ("GET", "/v1/tokens".to_owned(), Value::Null),
         ("POST", "/v1/tokens".to_owned(), json!({"kind": "owner"})),
         ("GET", "/v1/nothing".to_owned(), Value::Null),
