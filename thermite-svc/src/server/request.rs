@@ -1,6 +1,6 @@
 //! Reading requests: paths, queries, bodies and keys, each with a problem that names what is wrong.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::str::FromStr;
 
 use actix_web::dev::Payload;
@@ -8,7 +8,7 @@ use actix_web::error::{JsonPayloadError, PayloadError};
 use actix_web::http::header;
 use actix_web::{FromRequest, HttpRequest, HttpResponse, web};
 use futures_util::future::{LocalBoxFuture, Ready, ready};
-use serde::de::DeserializeOwned;
+use serde::de::{self, DeserializeOwned, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
@@ -96,24 +96,37 @@ pub(super) fn whole<'de, D>(deserializer: D) -> Result<Option<u64>, D::Error>
 where
     D: serde::Deserializer<'de>,
 {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Number {
-        Whole(u64),
-        Fraction(f64),
+    Ok(Option::<Whole>::deserialize(deserializer)?.map(|whole| whole.0))
+}
+
+struct Whole(u64);
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Whole, D::Error> {
+        deserializer.deserialize_u64(WholeVisitor)
     }
-    /// What every double tells apart from its neighbours.
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    match Option::<Number>::deserialize(deserializer)? {
-        None => Ok(None),
-        Some(Number::Whole(number)) => Ok(Some(number)),
-        Some(Number::Fraction(number)) if number.fract() == 0.0 && (0.0..EXACT).contains(&number) => {
-            Ok(Some(number as u64))
+}
+
+struct WholeVisitor;
+
+impl Visitor<'_> for WholeVisitor {
+    type Value = Whole;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number that is not negative")
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Whole, E> {
+        Ok(Whole(number))
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Whole, E> {
+        // What every double tells apart from its neighbours.
+        const EXACT: f64 = 9_007_199_254_740_992.0;
+        if number.fract() == 0.0 && (0.0..EXACT).contains(&number) {
+            return Ok(Whole(number as u64));
         }
-        Some(Number::Fraction(number)) => {
-            let unexpected = serde::de::Unexpected::Float(number);
-            Err(serde::de::Error::invalid_value(unexpected, &"a whole number that is not negative"))
-        }
+        Err(de::Error::invalid_value(de::Unexpected::Float(number), &self))
     }
 }
 
