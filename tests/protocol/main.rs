@@ -9,6 +9,7 @@ mod harness;
 mod heard;
 mod jobs;
 mod judge_first;
+mod lasting;
 mod mix;
 mod once;
 mod records;

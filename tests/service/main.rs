@@ -3,14 +3,17 @@
 
 mod binary;
 mod cli;
+mod command_line;
 mod doctor;
 mod fed;
 mod folder;
+mod lasting;
 mod life;
 mod metrics;
 mod openapi;
 mod quota_group;
 mod records;
+mod report;
 mod rest;
 mod scripted;
 mod settings;

@@ -318,7 +318,7 @@ fn assemble_with(ground: Ground, script: Script) -> Parts {
         ids: Rc::new(OsIds),
         settings: ground.settings.rig,
     };
-    Parts { setup, outputs: Arc::new(script) }
+    Parts { setup, outputs: Arc::new(script), stores: None }
 }
 
 impl Outputs for Script {

@@ -214,6 +214,7 @@ impl Handler<LookAtMember> for DeviceActor {
             facts: self.driver.facts(),
             state: self.device.view(),
             refused: self.device.refused(),
+            containment: self.executor.containment(),
             leftovers: self.executor.leftovers(),
         }
     }

@@ -9,6 +9,7 @@ use actix::prelude::*;
 use tokio::sync::broadcast;
 
 use thermite_core::dev_run::DevRunEnd;
+use thermite_core::fold::RigHistory;
 use thermite_core::ids::{DevRunId, JobId, RunId};
 use thermite_core::lane::Caller;
 use thermite_core::refusal::{InfrastructureFailure, Refusal};
@@ -246,7 +247,22 @@ impl Rig {
     /// # Errors
     /// Where the rig has ended.
     pub async fn jobs(&self, run: RunId, after: Option<JobId>, most: usize) -> Result<Vec<JobRow>, No> {
-        self.ask_door(door::LookAtJobs { run, after, most }).await
+        self.ask_door(door::LookAtJobs { run, after, most }).await?
+    }
+
+    /// Says why the disk has too little room for new work, or that it has enough: while it has not, nothing new is
+    /// taken or granted, and who asks is told so. What runs goes on.
+    pub async fn tell_disk_room(&self, no_room: Option<String>) {
+        // A rig that has ended takes no work anyway.
+        let _ = self.door.send(door::TellDiskRoom(no_room)).await;
+    }
+
+    /// All that the rig remembers: what is not over, and the last that is.
+    ///
+    /// # Errors
+    /// Where the rig has ended.
+    pub async fn history(&self) -> Result<RigHistory, No> {
+        self.ask_door(door::Remember).await?
     }
 
     /// What happens from here on; a slow reader is told that it missed some.

@@ -80,6 +80,9 @@ pub struct DeviceRow {
     pub state: DeviceView,
     /// Things said under an old hold number, refused (rule A1).
     pub refused: u64,
+    /// How what runs on it is contained, such as `namespaces + cgroup`, where that is known.
+    #[serde(default)]
+    pub containment: Option<String>,
     /// Its measures of noise, one for each kit and clock setting.
     pub noise: Vec<Noise>,
 }

@@ -60,11 +60,14 @@ struct Job {
     champion: String,
     candidate: String,
     same: String,
+    key: Option<String>,
     stage_worst: Span,
     stage: StageKind,
     screened_on: Option<MemberId>,
     attempt: u32,
     failures: u32,
+    /// Whether the disk had no room for its last attempt.
+    lacked_room: bool,
     /// Blocks of its attempts, in this life of the rig, in which the change alone was killed without a visible cause.
     killed: u32,
     answered: bool,
@@ -102,6 +105,8 @@ pub struct JudgeQueue {
     /// Runs whose development runs may not wait: paused ones, and those that ended since the start.
     stopped: BTreeMap<RunId, GaveUp>,
     keys: BTreeMap<String, JobId>,
+    /// The keys of jobs that are over, the oldest end first: they leave, and the records know them.
+    old_keys: VecDeque<String>,
     same: BTreeMap<String, JobId>,
     /// The longest that a stage of any job so far can take: bounds what is ahead without looking at it.
     longest_stage: Span,
@@ -124,6 +129,7 @@ impl JudgeQueue {
             run_answers: Vec::new(),
             stopped: BTreeMap::new(),
             keys: BTreeMap::new(),
+            old_keys: VecDeque::new(),
             same: BTreeMap::new(),
             longest_stage: Span::ZERO,
         }
@@ -396,7 +402,9 @@ impl JudgeQueue {
             Ticket::Submit(id) => {
                 if let Some(job) = self.jobs.remove(&id) {
                     self.same.remove(&job.same);
-                    self.keys.retain(|_, known| *known != id);
+                    if let Some(key) = &job.key {
+                        self.keys.remove(key);
+                    }
                     out.push(JudgeEffect::AnswerNotRecorded { job: id });
                 }
             }
@@ -446,6 +454,7 @@ impl JudgeQueue {
         self.dequeue(id);
         let job = self.jobs.get_mut(&id).expect("the picked job is one of the queue's");
         job.attempt += 1;
+        job.lacked_room = false;
         job.state = JobState::Held { hold, started: false };
         let fact = JudgeFact::StageStarted { stage: job.stage, attempt: job.attempt, hold };
         self.busy.insert(id);
@@ -474,6 +483,12 @@ impl JudgeQueue {
             StageResult::NoGain { slower } => ended(hold, JobOutcome::NoGain { slower }),
             StageResult::Undecided => ended(hold, JobOutcome::Undecided),
             StageResult::ChangeFailed { step, why } => ended(hold, JobOutcome::ChangeFailed { step, why }),
+            // A full disk is waited for: no number of tries makes room (rule D5).
+            StageResult::Infrastructure(why @ InfrastructureFailure::DiskFull { .. }) if !over => {
+                job.lacked_room = true;
+                let rests_until = Some(now + limits::DISK_FULL_RETRY_AFTER);
+                (JudgeFact::AttemptFailed { stage, hold, why }, Then::Retry { rests_until })
+            }
             StageResult::Infrastructure(why) => {
                 job.failures += 1;
                 if let InfrastructureFailure::ChangeKilled { killed, .. } = why {
@@ -628,6 +643,10 @@ impl JudgeQueue {
 
     fn forget(&mut self, id: JobId, outcome: &JobOutcome) {
         let Some(job) = self.jobs.remove(&id) else { return };
+        self.old_keys.extend(job.key);
+        while self.old_keys.len() > limits::KEYS_REMEMBERED {
+            self.old_keys.pop_front().and_then(|key| self.keys.remove(&key));
+        }
         match outcome {
             // Without a verdict it may be submitted again (rule D5).
             JobOutcome::NoVerdict { .. } => {
@@ -716,11 +735,13 @@ impl Job {
             champion: submit.champion,
             candidate: submit.candidate,
             same: submit.same,
+            key: submit.key,
             stage_worst: submit.stage_worst,
             stage: StageKind::Screening,
             screened_on: None,
             attempt: 0,
             failures: 0,
+            lacked_room: false,
             killed: 0,
             answered: false,
             state,

@@ -53,6 +53,10 @@ pub const LOAD_DECAY: Span = Span::seconds(60);
 pub const INFRASTRUCTURE_FAILURES_MAX: u32 = 5;
 /// How long a job rests after an infrastructure failure before its next attempt.
 pub const RETRY_AFTER: Span = Span::seconds(5);
+/// How long a job rests after an attempt that the disk had no room for: what fills a disk does not go in seconds.
+pub const DISK_FULL_RETRY_AFTER: Span = Span::seconds(30);
+/// Room below which a build or check that failed is taken for one that a full disk failed, in bytes.
+pub const WORK_ROOM_MIN_BYTES: u64 = 16 * 1024 * 1024;
 /// Blocks that make one measure of noise (JUDGING.md, noise per card).
 pub const NOISE_BLOCKS: u32 = 40;
 /// How long a measure of noise is good for.
@@ -203,3 +207,29 @@ pub const RECORDS_RETRY_EVERY: Span = Span::seconds(1);
 pub const EVENTS_KEPT: usize = 4_096;
 /// Jobs that may wait at once; the next is refused.
 pub const JOBS_QUEUED_MAX: usize = 200_000;
+/// Ended jobs, and as many ended development runs, that stay in memory; older ones are read from the records.
+pub const ENDED_KEPT: usize = 512;
+/// Ended runs that stay in memory.
+pub const ENDED_RUNS_KEPT: usize = 64;
+/// Idempotency keys that stay in memory once they are answered; older ones are looked up in the records (rule A13).
+pub const KEYS_REMEMBERED: usize = 4_096;
+/// Entries of the log after which a checkpoint is written, or as many as are open where those are more: a start reads
+/// the checkpoint and what came after it.
+pub const CHECKPOINT_EVERY: u64 = 2_048;
+/// Records up to this size are looked through page by page at each start, in bytes: it takes well under a second.
+pub const RECORDS_CHECKED_BYTES: u64 = 64 * 1024 * 1024;
+/// What a data folder may hold of what can be pruned, in bytes, unless THERMITE_KEEP says otherwise.
+pub const KEEP_BYTES: u64 = 20 * 1024 * 1024 * 1024;
+/// The room below which a disk takes no new work, in bytes, unless THERMITE_DISK_FLOOR says otherwise: what the work
+/// under way can still write down.
+pub const DISK_FLOOR_BYTES: u64 = 256 * 1024 * 1024;
+/// How often the room on the data folder's disk is looked at.
+pub const DISK_LOOK_EVERY: Span = Span::seconds(2);
+/// How often the data folder is held against its byte budget.
+pub const BUDGET_LOOK_EVERY: Span = Span::seconds(60);
+/// Rows that one transaction of pruning takes: appends wait no longer than it.
+pub const PRUNE_ROWS_MAX: u32 = 512;
+/// How long pruning the git store may take in one go; submits wait for it.
+pub const STORE_PRUNE_MAX: Span = Span::seconds(30);
+/// How long a commit stays in the git store that nothing refers to: what is being submitted refers to it soon.
+pub const STORE_KEPT_MIN: Span = Span::hours(1);

@@ -18,6 +18,11 @@ use crate::settings::LiveSettings;
 pub enum LogEntry {
     /// The rig started over the same data folder.
     RigStarted,
+    /// The data folder was restored from a backup: what was given out since the backup is not known.
+    RigRestored {
+        /// How far arrivals and hold numbers jump ahead, so that none is given out twice (rule A1).
+        numbers_skipped: u64,
+    },
     /// A run was started.
     RunStarted {
         /// The run.
@@ -130,4 +135,13 @@ pub enum LogEntry {
         /// How.
         end: DevRunEnd,
     },
+}
+
+/// A check sum of an entry as it is written: damage on the disk must not read as another fact.
+///
+/// FNV-1a, 64 bits: against luck, not against malice.
+pub fn check_sum(written: &[u8]) -> u64 {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    written.iter().fold(OFFSET, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(PRIME))
 }

@@ -190,6 +190,8 @@ pub enum PoolInput {
     },
     /// The records can or cannot be written.
     Recording(bool),
+    /// The disk has, or lacks, the room for new work.
+    Room(bool),
     /// How long those that ask from here on wait at most.
     WaitMax(Span),
     /// The rig is ending: nothing is granted any more.
@@ -286,6 +288,7 @@ pub struct Pool {
     /// Whether the judge has told its work since the start: before, nothing is granted.
     work_known: bool,
     recording: bool,
+    room: bool,
     closed: bool,
 }
 
@@ -303,6 +306,7 @@ impl Pool {
             work: JudgeWork::default(),
             work_known: false,
             recording: true,
+            room: true,
             closed: false,
         }
     }
@@ -373,6 +377,7 @@ impl Pool {
                 }
             }
             PoolInput::Recording(recording) => self.recording = recording,
+            PoolInput::Room(room) => self.room = room,
             PoolInput::WaitMax(most) => self.wait_max = most,
             PoolInput::Close => self.closed = true,
         }
@@ -478,7 +483,7 @@ impl Pool {
     }
 
     fn granting(&self) -> bool {
-        self.work_known && self.recording && !self.closed
+        self.work_known && self.recording && self.room && !self.closed
     }
 
     fn insert(&mut self, waiter: Waiter) -> u32 {

@@ -172,6 +172,14 @@ pub enum Refusal {
         /// How many may wait.
         most: usize,
     },
+    /// It was taken away to keep the data folder within its byte budget.
+    #[error("{what} was pruned on {} by the byte budget (THERMITE_KEEP)", texts::day(*.wall_ms))]
+    Pruned {
+        /// What.
+        what: String,
+        /// When, on the wall clock: milliseconds since 1970.
+        wall_ms: u64,
+    },
     /// Rule B3: isolation cannot be had here; `thermite doctor` says what is missing.
     #[error("no isolation for a run here: {missing}; `thermite doctor` says how to get it")]
     NoIsolation {

@@ -108,6 +108,11 @@ pub enum StepReport {
         /// What happened.
         why: String,
     },
+    /// The disk had no room for it: infrastructure that is waited for, and counts against nobody.
+    NoRoom {
+        /// What could not be written.
+        why: String,
+    },
 }
 
 impl fmt::Display for StageStep {
@@ -135,6 +140,7 @@ impl fmt::Display for StepReport {
             StepReport::Lost { side, .. } => write!(f, "process of {side} lost"),
             StepReport::Killed { side, .. } => write!(f, "process of {side} killed"),
             StepReport::NotCarriedOut { .. } => f.write_str("not carried out"),
+            StepReport::NoRoom { .. } => f.write_str("no room on the disk"),
         }
     }
 }
@@ -419,6 +425,7 @@ impl Stage {
             (asked, StepReport::NotCarriedOut { why }) => {
                 self.void(InfrastructureFailure::Step { step: asked.to_string(), why }, None);
             }
+            (_, StepReport::NoRoom { why }) => self.void(InfrastructureFailure::DiskFull { why }, None),
             (StageStep::Prepare, StepReport::Prepared) => self.set_up_on(),
             (StageStep::Build { side }, StepReport::Built { side: built, artefact }) if built == side => {
                 match side {

@@ -65,6 +65,8 @@ pub enum WaitReason {
     },
     /// The records cannot be written, so nothing is granted.
     Records,
+    /// The data folder's disk has too little room for new work, or had too little for the job's last attempt.
+    DiskFull,
     /// It has been granted the device and is about to start.
     Starting {
         /// The device.
@@ -150,6 +152,7 @@ impl fmt::Display for WaitReason {
             WaitReason::Retry { failures } => {
                 write!(f, "its next attempt after infrastructure failure {failures}")
             }
+            WaitReason::DiskFull => f.write_str("room on the data folder's disk"),
             WaitReason::Records => f.write_str("the records, which cannot be written"),
             WaitReason::Starting { member } => write!(f, "its start on {member}"),
             WaitReason::DeviceBusy { signals } => write!(f, "a quiet device: {signals}"),

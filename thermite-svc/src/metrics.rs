@@ -16,7 +16,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
-use thermite_actors::ports::{Batch, Records, RecordsFault};
+use thermite_actors::ports::{Batch, Checkpoint, FromRecords, Past, Records, RecordsFault, WhichEnded};
 use thermite_actors::view::{DevRunStatus, JobStatus, RigEvent, RigHappening, RigView};
 use thermite_core::block::{ThrowCause, TriedBlock};
 use thermite_core::dev_run::DevRunEnd;
@@ -300,8 +300,16 @@ impl Records for Counted {
         })
     }
 
-    fn load(&self) -> LocalBoxFuture<'static, Result<Vec<LogEntry>, RecordsFault>> {
+    fn load(&self) -> LocalBoxFuture<'static, Result<Past, RecordsFault>> {
         self.records.load()
+    }
+
+    fn ended(&self, which: WhichEnded) -> LocalBoxFuture<'static, Result<FromRecords, RecordsFault>> {
+        self.records.ended(which)
+    }
+
+    fn checkpoint(&self, checkpoint: Checkpoint) -> LocalBoxFuture<'static, Result<(), RecordsFault>> {
+        self.records.checkpoint(checkpoint)
     }
 }
 

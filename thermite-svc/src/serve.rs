@@ -11,8 +11,10 @@ use thermite_actors::ports::{Outputs, Records};
 use thermite_actors::rig::{Rig, RigSetup};
 use thermite_core::refusal::InfrastructureFailure;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
+use crate::budget::{Budget, Stores};
 use crate::device_lock::{DeviceLock, DeviceLockFault};
 use crate::folder::{DataFolder, Endpoint, FolderFault};
 use crate::metrics::{Counted, Metrics};
@@ -37,6 +39,8 @@ pub struct Parts {
     pub setup: RigSetup,
     /// Where development runs' output is read.
     pub outputs: Arc<dyn Outputs>,
+    /// Stores of commits that may be pruned, where there are any.
+    pub stores: Option<Arc<dyn Stores>>,
 }
 
 /// The rig could not be brought up.
@@ -121,6 +125,7 @@ pub struct Service {
     token_made: bool,
     server: ServerHandle,
     closing: DoorClosing,
+    budget: JoinHandle<()>,
 }
 
 impl Service {
@@ -145,8 +150,9 @@ impl Service {
         let locks = settings.device_locks.clone();
         let metrics = Metrics::new();
         let counted = Counted::new(Rc::clone(&records) as Rc<dyn Records>, Arc::clone(&metrics));
+        let within = settings.clone();
         let ground = Ground { folder: Rc::clone(&folder), settings, records: Rc::new(counted) };
-        let Parts { setup, outputs } = assemble(ground).await.map_err(ServeFault::Assemble)?;
+        let Parts { setup, outputs, stores } = assemble(ground).await.map_err(ServeFault::Assemble)?;
         // Before the rig starts, which ends what it takes for leftovers on its devices.
         let facts = setup.members.iter().map(|member| member.driver.facts());
         let devices = facts.map(|facts| DeviceLock::take(&locks, &facts, folder.path())).collect::<Result<_, _>>()?;
@@ -169,7 +175,9 @@ impl Service {
             }
         };
         info!(%address, "listening");
-        Ok(Service { rig, folder, records, _devices: devices, endpoint, token_made, server: handle, closing })
+        let budget = Budget::new(folder.path(), &within, rig.clone(), records.verdicts(), records.pruner(), stores);
+        let budget = actix_web::rt::spawn(budget.hold());
+        Ok(Service { rig, folder, records, _devices: devices, endpoint, token_made, server: handle, closing, budget })
     }
 
     /// Where it listens.
@@ -196,6 +204,7 @@ impl Service {
     /// records come to rest.
     pub async fn end(self) {
         self.folder.forget_endpoint();
+        self.budget.abort();
         let server = actix_web::rt::spawn(self.server.stop(true));
         self.rig.end().await;
         self.closing.over();

@@ -99,6 +99,7 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
             facts: look.facts.clone(),
             state: look.state.clone(),
             refused: look.refused,
+            containment: look.containment.clone(),
             noise: noise.iter().filter(|noise| noise.key.device == look.facts.uuid).cloned().collect(),
         })
         .collect();
@@ -171,12 +172,18 @@ pub(super) async fn ended(actors: &Actors, id: DevRunId) -> Result<Option<DevRun
 }
 
 async fn recorded_dev_run(actors: &Actors, id: DevRunId) -> Result<DevRunHistory, No> {
-    let known = recall(actors, move |history| history.dev_runs.get(&id).cloned()).await?;
+    let known = match recall(actors, move |history| history.dev_runs.get(&id).cloned()).await? {
+        None => over::dev_run(actors, id).await?,
+        known => known,
+    };
     known.ok_or(No::Refusal(Refusal::UnknownDevRun { dev_run: id }))
 }
 
 pub(super) async fn job(actors: &Actors, id: JobId) -> Result<JobRow, No> {
-    let known: Option<JobHistory> = recall(actors, move |history| history.jobs.get(&id).cloned()).await?;
+    let known = match recall(actors, move |history| history.jobs.get(&id).cloned()).await? {
+        None => over::job(actors, id).await?,
+        known => known,
+    };
     let known = known.ok_or(No::Refusal(Refusal::UnknownJob { job: id }))?;
     if known.end.is_some() {
         return Ok(job_row(&known, ended_status(&known)));
@@ -188,27 +195,44 @@ pub(super) async fn job(actors: &Actors, id: JobId) -> Result<JobRow, No> {
     })
 }
 
-pub(super) async fn jobs(actors: &Actors, run: RunId, after: Option<JobId>, most: usize) -> Vec<JobRow> {
+/// Jobs of a run in order of asking: those in memory, and those that only the records have.
+pub(super) async fn jobs(actors: &Actors, run: RunId, after: Option<JobId>, most: usize) -> Result<Vec<JobRow>, No> {
+    let from = match after {
+        None => None,
+        Some(id) => Some(arrival_of(actors, id).await?),
+    };
+    // The records first: what ends meanwhile is in memory still.
+    let over = over::jobs(actors, run, from, most).await?;
     let read = move |history: &RigHistory| {
-        let from = after.map(|id| history.jobs.get(&id).map_or(Arrival(0), |job| job.spec.arrival));
         let is_asked = |job: &&JobHistory| job.spec.run == run && from.is_none_or(|from| job.spec.arrival > from);
         let mut jobs: Vec<&JobHistory> = history.jobs.values().filter(is_asked).collect();
         jobs.sort_by_key(|job| job.spec.arrival);
         // Only what is listed is copied: a run may have a hundred thousand.
         jobs.into_iter().take(most).cloned().collect::<Vec<JobHistory>>()
     };
-    let Ok(known) = recall(actors, read).await else { return Vec::new() };
+    let mut known: BTreeMap<Arrival, JobHistory> = over.into_iter().map(|job| (job.spec.arrival, job)).collect();
+    known.extend(recall(actors, read).await?.into_iter().map(|job| (job.spec.arrival, job)));
+    let known: Vec<JobHistory> = known.into_values().take(most).collect();
     let open = known.iter().filter(|job| job.end.is_none()).map(|job| job.spec.job).collect();
-    let Some(snapshot) = snapshot(actors, WhichJobs::These(open)).await else { return Vec::new() };
+    let snapshot = snapshot(actors, WhichJobs::These(open)).await.ok_or_else(No::ending)?;
     let live: BTreeMap<JobId, &LiveJob> = snapshot.judge.live.iter().map(|live| (live.job, live)).collect();
-    known
+    Ok(known
         .iter()
         .map(|job| match (&job.end, live.get(&job.spec.job)) {
             (None, Some(live)) => live_job_row(&snapshot, live, job),
             (None, None) => job_row(job, JobStatus::Concluding),
             (Some(_), _) => job_row(job, ended_status(job)),
         })
-        .collect()
+        .collect())
+}
+
+/// A job's place in the order of all askings; before all others for one that is not there.
+async fn arrival_of(actors: &Actors, id: JobId) -> Result<Arrival, No> {
+    let known = recall(actors, move |history| history.jobs.get(&id).map(|job| job.spec.arrival)).await?;
+    match known {
+        Some(arrival) => Ok(arrival),
+        None => Ok(over::job(actors, id).await?.map_or(Arrival(0), |job| job.spec.arrival)),
+    }
 }
 
 pub(super) fn row_of(spec: &DevRunSpec, status: DevRunStatus) -> DevRunRow {
@@ -320,7 +344,7 @@ fn job_wait(
         Some((_, WaitEnd::Unbounded)) => None,
     };
     let end = match (&reason, free_at) {
-        (Some(WaitReason::RunPaused { .. }), _) | (_, None) => WaitEnd::Unbounded,
+        (Some(WaitReason::RunPaused { .. } | WaitReason::DiskFull), _) | (_, None) => WaitEnd::Unbounded,
         (_, Some(free_at)) => WaitEnd::Latest { at: free_at.max(rests_until.unwrap_or(now)).max(now) + ahead_worst },
     };
     let starting = || WaitReason::Starting { member: snapshot.members.keys().next().copied().unwrap_or(MemberId(0)) };

@@ -79,6 +79,9 @@ impl Pool {
         if !self.recording {
             return Some((WaitReason::Records, WaitEnd::Unbounded));
         }
+        if !self.room {
+            return Some((WaitReason::DiskFull, WaitEnd::Unbounded));
+        }
         let mut gone = None;
         for (id, member) in self.judges_members() {
             match &member.state {
@@ -132,6 +135,9 @@ impl Pool {
     fn lane_reason(&self, waiter: &Waiter, ahead: u32) -> WaitReason {
         if !self.recording {
             return WaitReason::Records;
+        }
+        if !self.room {
+            return WaitReason::DiskFull;
         }
         let mut gone = None;
         let mut kept = None;

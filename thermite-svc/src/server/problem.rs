@@ -220,7 +220,7 @@ impl From<RecordsFault> for Problem {
     }
 }
 
-/// 404: there is no such thing. 409: not while something else is so. 422: never, as it was asked. 429: not so many.
+/// 404: there is no such thing. 410: there was, perhaps. 409: not while something else is so. 422: never, as it was asked. 429: not so many.
 fn refused(refusal: &Refusal) -> (StatusCode, &'static str) {
     match refusal {
         Refusal::LaneBusy { .. } => (StatusCode::CONFLICT, "lane-busy"),
@@ -244,6 +244,7 @@ fn refused(refusal: &Refusal) -> (StatusCode, &'static str) {
         Refusal::NothingChanged { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "nothing-changed"),
         Refusal::SettingsMoved { .. } => (StatusCode::PRECONDITION_FAILED, "settings-moved"),
         Refusal::QueueFull { .. } => (StatusCode::TOO_MANY_REQUESTS, "queue-full"),
+        Refusal::Pruned { .. } => (StatusCode::GONE, "pruned"),
         Refusal::NoIsolation { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "no-isolation"),
     }
 }

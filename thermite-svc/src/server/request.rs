@@ -200,9 +200,13 @@ pub(super) async fn key(request: &HttpRequest, door: &Door, body: &impl Serializ
     let mut hash = Sha256::new();
     hash.update(format!("{} {}\n", request.method(), request.path()));
     hash.update(serde_json::to_vec(body).expect("what was JSON has JSON"));
-    match door.keys.take(key, hash.finalize().into()).await? {
-        // Taken anew after its time it is another key to the rig, which remembers askings for longer.
-        KeyUse::ThisRequest { since_ms } => Ok(Some(format!("{key}@{since_ms}"))),
+    let hash: [u8; 32] = hash.finalize().into();
+    match door.keys.take(key, hash).await? {
+        // The rig knows a key with what it stands for: once its day is over, it may stand for another request, and must
+        // not be answered with what the first one made.
+        KeyUse::ThisRequest => {
+            Ok(Some(hash.iter().take(4).fold(format!("{key} "), |name, byte| format!("{name}{byte:02x}"))))
+        }
         KeyUse::AnotherRequest => Err(Problem::key_reused(key)),
     }
 }

@@ -193,7 +193,14 @@ mod tests {
         RigView {
             now: Moment::from_millis(10_000),
             wall_ms: 0,
-            devices: vec![DeviceRow { member: MemberId(0), facts, state, refused: 0, noise: Vec::new() }],
+            devices: vec![DeviceRow {
+                member: MemberId(0),
+                facts,
+                state,
+                refused: 0,
+                noise: Vec::new(),
+                containment: None,
+            }],
             runs: Vec::new(),
             dev_runs: vec![waiting(WaitReason::JudgeHasWork { jobs: 2 })],
             jobs: vec![job(2, JobStatus::Measuring { hold: hold(), stage: Some(stage), sentence: None })],

@@ -16,9 +16,10 @@ use thermite_core::limits::{self, FAILURE_TAIL_BYTES};
 use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::{Moment, Span};
 
-use super::{Hold, Inner, artefact, find_toolchains, plain_env};
+use super::{Hold, Inner, artefact, find_toolchains, plain_env, room};
 use crate::host::clock::{self, BootClock};
 use crate::host::cpu::CpuDriver;
+use crate::host::git;
 use crate::host::launch::{Ended, Identity, LaunchSpec, Run, Toolchains};
 use crate::ports::{Clock, Outputs, StageRef, StopProof, TargetDriver};
 
@@ -26,7 +27,7 @@ use crate::ports::{Clock, Outputs, StageRef, StopProof, TargetDriver};
 const WORKSPACE_AT: &str = "/run/judge";
 
 /// A command of the judge's that did not end as it should.
-enum Trouble {
+pub(super) enum Trouble {
     /// The side's own: a failure, a hang, a program that is not there.
     Sides(String),
     /// The process was killed, perhaps by the kernel for lack of memory.
@@ -35,6 +36,8 @@ enum Trouble {
     Killed(String),
     /// It could not be carried out.
     Infrastructure(String),
+    /// The disk had no room for it.
+    NoRoom(String),
 }
 
 /// What a judge's command is for: the words of its faults and its limit.
@@ -105,7 +108,7 @@ impl Inner {
             },
             () = hold.stopped() => "it was stopped".to_owned(),
         };
-        StepReport::NotCarriedOut { why }
+        if git::is_no_room(&why) { StepReport::NoRoom { why } } else { StepReport::NotCarriedOut { why } }
     }
 
     async fn build(&self, hold: &Hold, stage: &StageRef, kit: &Kit, side: Side) -> StepReport {
@@ -122,7 +125,7 @@ impl Inner {
                 own_use,
             };
             if let Err(trouble) = self.run(hold, &workspace, build, &purpose).await {
-                return trouble.report(side);
+                return room::blame(trouble, &workspace).await.report(side);
             }
         }
         let commit = match side {
@@ -156,7 +159,7 @@ impl Inner {
         };
         match self.run(hold, &workspace, check, &purpose).await {
             Ok(_) => StepReport::Checked { side },
-            Err(trouble) => trouble.report(side),
+            Err(trouble) => room::blame(trouble, &workspace).await.report(side),
         }
     }
 
@@ -232,7 +235,10 @@ impl Inner {
         let output = DevRunId(uuid::Uuid::now_v7());
         let spec = self.judge_spec(workspace, argv, output, purpose);
         let kills_before = memory_kills();
-        let run = self.launcher.launch(spec).await.map_err(|fault| Trouble::Infrastructure(fault.to_string()))?;
+        let run = self.launcher.launch(spec).await.map_err(|fault| {
+            let why = fault.to_string();
+            if git::is_no_room(&why) { Trouble::NoRoom(why) } else { Trouble::Infrastructure(why) }
+        })?;
         let run = Rc::new(run);
         // From here on a stop finds it.
         hold.add(Rc::clone(&run));
@@ -343,6 +349,7 @@ impl Trouble {
             Trouble::Lost(why) => StepReport::Lost { side, why },
             Trouble::Killed(why) => StepReport::Killed { side, why },
             Trouble::Infrastructure(why) => StepReport::NotCarriedOut { why },
+            Trouble::NoRoom(why) => StepReport::NoRoom { why },
         }
     }
 }
