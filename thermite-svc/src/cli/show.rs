@@ -90,7 +90,7 @@ pub(crate) fn dev_run_status(status: &DevRunStatus, now: Moment) -> String {
 
 /// A process that a development run left behind.
 pub(crate) fn leftover(row: &LeftoverRow, now: Moment) -> String {
-    let (pid, command, since) = (row.pid, &row.command, now.since(row.since));
+    let (pid, command, since) = (row.pid, &plain(&row.command), now.since(row.since));
     format!("{}: left behind since {since}: pid {pid} ({command}), of development run {}", row.lane, row.dev_run)
 }
 

@@ -141,6 +141,8 @@ mod tests {
             jobs: Vec::new(),
             jobs_live: 0,
             records_fault: None,
+            leftovers: Vec::new(),
+            leftovers_more: false,
         };
 
         let lines = lines(&view, &runs, ENDED_SHOWN, 8, Ink::PLAIN);

@@ -73,6 +73,7 @@ fn device(rig: &Rig, row: &DeviceRow) -> Vec<String> {
     let facts = &row.facts;
     let mut lines = vec![format!("{}{}", show::device_word(&row.state), held_for(rig, row))];
     lines.push(format!("{}, {}, CPUs {}", plain(&facts.driver), plain(&facts.clock_policy), plain(&facts.cpus)));
+    lines.extend(row.containment.as_ref().map(|layers| format!("contained by {}", plain(layers))));
     for noise in &row.noise {
         let age = Span::millis(rig.wall_ms().saturating_sub(noise.wall_ms));
         let kit: String = noise.key.kit.chars().take(12).collect();
