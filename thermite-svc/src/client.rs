@@ -2,6 +2,8 @@
 //!
 //! Where the rig is and which token opens it come from its data folder, or from what the caller names instead.
 
+mod tokens;
+
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
