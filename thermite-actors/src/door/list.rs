@@ -53,7 +53,9 @@ async fn runs(actors: Actors, after: Option<RunId>, most: usize) -> Result<Vec<R
     .await?;
     if rows.len() < most {
         let before = after.filter(|_| !is_among_open);
-        rows.extend(over::runs(&actors, before, most - rows.len()).await?.into_iter().map(|(id, run)| run_row(id, run)));
+        rows.extend(
+            over::runs(&actors, before, most - rows.len()).await?.into_iter().map(|(id, run)| run_row(id, run)),
+        );
     }
     Ok(rows)
 }

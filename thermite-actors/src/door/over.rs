@@ -66,11 +66,7 @@ pub(super) async fn dev_runs(
 }
 
 /// Runs that are over, the newest first.
-pub(super) async fn runs(
-    actors: &Actors,
-    before: Option<RunId>,
-    most: usize,
-) -> Result<Vec<(RunId, RunHistory)>, No> {
+pub(super) async fn runs(actors: &Actors, before: Option<RunId>, most: usize) -> Result<Vec<(RunId, RunHistory)>, No> {
     let ended = read(actors, WhichEnded::Runs { before, most }, || "runs".to_owned()).await?;
     Ok(ended
         .into_iter()
