@@ -3,6 +3,7 @@
 
 mod binary;
 mod cli;
+mod command_line;
 mod doctor;
 mod fed;
 mod folder;
@@ -11,6 +12,7 @@ mod life;
 mod openapi;
 mod quota_group;
 mod records;
+mod report;
 mod rest;
 mod scripted;
 mod support;

@@ -9,6 +9,7 @@ use thermite_actors::view::{JobRow, JobStatus};
 use thermite_core::ids::{JobId, RunId};
 use thermite_core::job::JobOutcome;
 use thermite_core::record::VerdictRecord;
+use thermite_svc::plain::plain;
 use thermite_svc::server::bodies::{SubmitJob, Submitted};
 
 use crate::client::{Client, Fault};
@@ -51,7 +52,7 @@ Examples:
   thermite judge --change lane:2
   thermite judge --change 3f2a91c --champion v1.2 --no-follow
 
-The job goes on when you leave with Ctrl-C; its verdict is there when you submit the same change again.
+The job goes on when you leave with Ctrl-C; `thermite verdict` shows its verdict once it is there.
 
 Exit codes: 0 win; 1 no gain; 2 undecided; 3 the change failed to build, check or measure; 4 no verdict, or \
 infrastructure; 69 refused; 130 left before the verdict.";
@@ -76,7 +77,12 @@ fn judged(args: &JudgeArgs, client: impl FnOnce() -> anyhow::Result<Client>, say
     let client = client()?;
     let run = run_worked_on(&client, args.run)?;
     let submit = SubmitJob { change: args.change.clone(), champion: args.champion.clone() };
-    let Submitted { job, ahead, same } = client.submit(run, &submit, args.key.clone())?;
+    // Git reads the change and lays it on the champion, and the disk has the job, before the rig answers.
+    let mut progress = Progress::default();
+    progress.show_live(say, &format!("thermite: submits {}", plain(&args.change)));
+    let submitted = client.submit(run, &submit, args.key.clone());
+    progress.clear();
+    let Submitted { job, ahead, same } = submitted?;
     if args.no_follow {
         if args.json {
             say.json(&json!({ "job": job, "ahead": ahead, "same": same }));
@@ -89,8 +95,10 @@ fn judged(args: &JudgeArgs, client: impl FnOnce() -> anyhow::Result<Client>, say
     say.aside(&say.side_ink.dim(&format!("thermite: job {job} {how}, {ahead} ahead")));
 
     let stop = Stop::listen_twice()?;
+    let goes_on = format!("job {job} goes on; see it with `thermite verdict {job}`");
+    stop.leaves_behind(goes_on.clone());
     let Some((row, outcome)) = follow(&client, job, &stop, say)? else {
-        say.aside(&format!("thermite: left before the verdict; job {job} goes on"));
+        say.aside(&format!("thermite: left before the verdict; {goes_on}"));
         return Ok(exit::CANCELLED);
     };
     let record = deciding_record(&client, &row)?;
@@ -123,7 +131,7 @@ fn follow(client: &Client, job: JobId, stop: &Stop, say: &Say) -> Result<Option<
             progress.clear();
             return Ok(None);
         }
-        std::thread::sleep(LOOK_EVERY);
+        stop.sleep(LOOK_EVERY);
     }
 }
 
@@ -157,7 +165,8 @@ fn say_verdict(say: &Say, row: &JobRow, outcome: &JobOutcome, record: Option<&Ve
         JobOutcome::NoGain { .. } | JobOutcome::Undecided => say.ink.bold(&words),
         JobOutcome::ChangeFailed { .. } | JobOutcome::NoVerdict { .. } => say.ink.bad(&words),
     };
-    say.line(&format!("{words}: change {} against {}", show::short(&row.change), show::short(&row.champion)));
+    let (change, champion) = (plain(show::short(&row.change)), plain(show::short(&row.champion)));
+    say.line(&format!("{words}: change {change} against {champion}"));
     let Some(record) = record else { return };
     let stage = record.facts.stage;
     say.line(&format!(
@@ -165,4 +174,5 @@ fn say_verdict(say: &Say, row: &JobRow, outcome: &JobOutcome, record: Option<&Ve
         show::effect(&record.bounds, record.after.len(), record.blocks.len() - record.after.len())
     ));
     say.line(&format!("  record {}; check it with `thermite verify {}`", record.sha256, row.job));
+    say.line(&format!("  block by block: `thermite verdict {}`, as a page with --html FILE", row.job));
 }
