@@ -14,6 +14,7 @@ mod groups;
 pub(crate) mod ink;
 pub(crate) mod judge;
 mod man;
+mod noise;
 mod run;
 mod runs;
 pub(crate) mod say;
@@ -21,6 +22,7 @@ mod serve;
 pub(crate) mod show;
 mod status;
 pub(crate) mod stop;
+mod token;
 mod top;
 pub(crate) mod verdict;
 pub(crate) mod verify;
@@ -61,13 +63,13 @@ Exit codes: 0 done; 64 wrong usage; 69 refused; 70 infrastructure. `run`, `judge
 #[command(next_help_heading = "Reaching the rig")]
 struct Reach {
     /// The rig's address, such as http://127.0.0.1:7077 [default: told by its data folder]
-    #[arg(long, value_name = "URL", env = "THERMITE_URL", hide_env = true)]
+    #[arg(long, global = true, value_name = "URL", env = "THERMITE_URL", hide_env = true)]
     url: Option<String>,
     /// The file with the token [default: the owner's, in the data folder]
-    #[arg(long, value_name = "FILE", env = "THERMITE_TOKEN_FILE", hide_env = true)]
+    #[arg(long, global = true, value_name = "FILE", env = "THERMITE_TOKEN_FILE", hide_env = true)]
     token_file: Option<PathBuf>,
     /// The rig's data folder
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR")]
     data: Option<PathBuf>,
 }
 
@@ -104,8 +106,12 @@ enum Command {
     Status(OnRig<status::StatusArgs>),
     /// Watch the rig live: devices, the line, blocks as they come
     Top(OnRig<top::TopArgs>),
+    /// Show how much the devices vary by themselves, and the alarm on the harness
+    Noise(OnRig<noise::NoiseArgs>),
     /// Cancel a development run, waiting or running
     Cancel(OnRig<cancel::CancelArgs>),
+    /// Make, list, rotate or revoke tokens of the rig
+    Token(OnRig<token::TokenArgs>),
     /// Show a job's verdict: what may be claimed, block by block; also as a page
     Verdict(OnRig<verdict::VerdictArgs>),
     /// Take a backup of the rig's data folder, whether or not it runs
@@ -199,7 +205,9 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
         Command::Resume(OnRig { args, reach }) => runs::change(args, RunChange::Resume, &reach.client()?, say),
         Command::End(OnRig { args, reach }) => runs::change(args, RunChange::End, &reach.client()?, say),
         Command::Status(OnRig { args, reach }) => status::status(args, &reach.client()?, say),
+        Command::Noise(OnRig { args, reach }) => noise::noise(args, &reach.client()?, say),
         Command::Cancel(OnRig { args, reach }) => cancel::cancel(args, &reach.client()?, say),
+        Command::Token(OnRig { args, reach }) => token::token(args, &reach.client()?, say),
         Command::Top(OnRig { args, reach }) => top::top(args, || reach.client(), say),
         Command::Verdict(OnRig { args, reach }) => verdict::verdict(args, reach.folder()?, || reach.client(), say),
         Command::Completions(args) => Ok(completions::completions(args, commands(), say)),

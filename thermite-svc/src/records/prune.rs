@@ -122,10 +122,8 @@ fn note(transaction: &Transaction<'_>, what: &str, through: &str, wall_ms: i64) 
         Some((id, noted, on)) => {
             let through = later(&noted, through);
             if on / DAY_MS == wall_ms / DAY_MS {
-                transaction.execute(
-                    "UPDATE pruned SET through = ?2, wall_ms = ?3 WHERE id = ?1",
-                    (id, through, wall_ms),
-                )?;
+                transaction
+                    .execute("UPDATE pruned SET through = ?2, wall_ms = ?3 WHERE id = ?1", (id, through, wall_ms))?;
                 return Ok(());
             }
             transaction

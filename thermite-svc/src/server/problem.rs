@@ -135,6 +135,10 @@ impl Problem {
         )
     }
 
+    pub(crate) fn not_ready(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not-ready", "the rig takes no work at the moment", detail)
+    }
+
     pub(crate) fn too_many_readers(most: usize) -> Problem {
         Problem::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -224,6 +228,9 @@ fn refused(refusal: &Refusal) -> (StatusCode, &'static str) {
         Refusal::UnknownRun { .. } => (StatusCode::NOT_FOUND, "unknown-run"),
         Refusal::UnknownJob { .. } => (StatusCode::NOT_FOUND, "unknown-job"),
         Refusal::UnknownDevRun { .. } => (StatusCode::NOT_FOUND, "unknown-dev-run"),
+        Refusal::UnknownDevice { .. } => (StatusCode::NOT_FOUND, "unknown-device"),
+        Refusal::NotQuarantined { .. } => (StatusCode::CONFLICT, "not-quarantined"),
+        Refusal::NoNoiseYet { .. } => (StatusCode::CONFLICT, "no-noise-yet"),
         Refusal::AnotherRun { .. } => (StatusCode::CONFLICT, "another-run"),
         Refusal::RunPaused { .. } => (StatusCode::CONFLICT, "run-paused"),
         Refusal::RunEnded { .. } => (StatusCode::CONFLICT, "run-ended"),

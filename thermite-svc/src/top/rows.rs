@@ -68,6 +68,12 @@ fn listed(rig: &Rig, palette: Palette, room: Room) -> Vec<ListLine> {
     for row in &view.dev_runs {
         push(&mut lines, RowId::DevRun(row.dev_run), dev_run(rig, row, palette, room));
     }
+    for row in &view.leftovers {
+        lines.push(remark(&cut_to(&show::leftover(row, rig.moment()), width.saturating_sub(2)), palette));
+    }
+    if view.leftovers_more {
+        lines.push(remark("and more processes that development runs left behind", palette));
+    }
     runs(&mut lines, view, palette, room);
     lines
 }
@@ -205,6 +211,7 @@ fn device(rig: &Rig, view: &RigView, of: &DeviceRow, palette: Palette, room: Roo
             let in_time = next_try.since(rig.moment());
             (format!("OUT OF SERVICE, tried again in {in_time}: {}", plain(why)), palette.bad())
         }
+        DeviceView::Quarantined { why } => (format!("QUARANTINED: {}", plain(why)), palette.bad()),
     };
     row(&of.member.to_string(), &text, style, room)
 }
