@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-use thermite_actors::ports::RigSettings;
+use thermite_actors::ports::{NoInputLog, RigSettings};
 use thermite_actors::rig::{AskDevRun, Rig, RigSetup, SubmitJob};
 use thermite_actors::testing::{
     DevRunScript, MemoryRecords, PausedClock, ScriptedDevice, ScriptedWorkspaces, SeededIds, VirtualTime,
@@ -29,6 +29,7 @@ async fn start() -> (Rig, RunId) {
         records: Rc::new(MemoryRecords::new()),
         clock,
         ids: Rc::new(SeededIds::new(1)),
+        inputs: Rc::new(NoInputLog),
         settings: RigSettings { dev_run_wait: limits::DEV_RUN_WAIT_MAX, lanes_most: 16 },
     };
     let rig = Rig::start(setup).await.expect("records in memory can be written");

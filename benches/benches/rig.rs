@@ -71,6 +71,7 @@ async fn measure() -> ExitCode {
         records,
         clock: Rc::new(BootClock),
         ids: Rc::new(OsIds),
+        inputs: Rc::new(NoInputLog),
         settings: RigSettings { dev_run_wait: limits::DEV_RUN_WAIT_MAX, lanes_most: 16 },
     });
     let rig = rig.await.expect("the rig starts");

@@ -50,6 +50,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             records: Rc::new(Log::default()),
             clock,
             ids: Rc::new(Names::default()),
+            inputs: Rc::new(NoInputLog),
             settings: RigSettings { dev_run_wait: limits::DEV_RUN_WAIT_MAX, lanes_most: 2 },
         })
         .await?;

@@ -9,21 +9,23 @@ use tracing::{debug, info};
 
 use thermite_core::dev_run::DevRunSpec;
 use thermite_core::device::{Device, DeviceEffect, DeviceInput, MemberEvent};
+use thermite_core::input_log::DeviceTakes;
 use thermite_core::ids::{HoldId, Holder, MemberId};
 use thermite_core::pool::PoolInput;
 use thermite_core::stage::{StageStep, StepReport};
 
 use crate::alarm::Alarm;
 use crate::events::Events;
+use crate::input_log::Traced;
 use crate::judge_queue::{JudgeQueueActor, StageOpened};
 use crate::member::{LookAtMember, MemberLook, RunStep, StartDevRun, ToMember};
 use crate::pool::{PoolActor, ToPool};
-use crate::ports::{Clock, Executor, MemberPorts, StageRef, StopProof, TargetDriver};
+use crate::ports::{Clock, Executor, InputLog, MemberPorts, StageRef, StopProof, TargetDriver};
 use crate::view::RigHappening;
 
 /// One local device.
 pub(crate) struct DeviceActor {
-    device: Device,
+    device: Traced<Device>,
     driver: Rc<dyn TargetDriver>,
     executor: Rc<dyn Executor>,
     clock: Rc<dyn Clock>,
@@ -42,13 +44,14 @@ impl DeviceActor {
         ports: MemberPorts,
         last: u64,
         clock: Rc<dyn Clock>,
+        inputs: Rc<dyn InputLog>,
         events: Rc<Events>,
         pool: Addr<PoolActor>,
         judge: Addr<JudgeQueueActor>,
     ) -> DeviceActor {
         let (device, first) = Device::new(clock.now(), ports.member, last);
         DeviceActor {
-            device,
+            device: Traced::new(device, inputs),
             driver: ports.driver,
             executor: ports.executor,
             clock,
@@ -64,14 +67,13 @@ impl DeviceActor {
     fn take(&mut self, input: DeviceInput, ctx: &mut Context<Self>) {
         let now = self.clock.now();
         debug!(device = %self.member(), ?input, "device takes");
-        let mut effects = self.device.advance(now); // Deadlines first: a late timer must not change an outcome.
-        effects.extend(self.device.handle(now, input));
+        let effects = self.device.take(now, DeviceTakes::Input(input)).effects;
         self.carry_out(effects, ctx);
     }
 
     fn ring(&mut self, ctx: &mut Context<Self>) {
         self.alarm.rung();
-        let effects = self.device.advance(self.clock.now());
+        let effects = self.device.take(self.clock.now(), DeviceTakes::Time).effects;
         self.carry_out(effects, ctx);
     }
 

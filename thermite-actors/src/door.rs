@@ -26,6 +26,7 @@ use thermite_core::run::{RunSpec, RunState};
 use crate::alarm::Alarm;
 use crate::device::DeviceActor;
 use crate::events::Events;
+use crate::input_log::Traced;
 use crate::judge_queue::{ChangeRun, JudgeBirth, JudgeQueueActor, RunFacts, StartRun, SubmitPinned, TakesWork};
 use crate::lane::{AskLane, AwaitEnd, LaneActor, LookAtLane, ToLane};
 use crate::member::MemberDoors;
@@ -139,7 +140,7 @@ pub(crate) struct Door {
 pub(crate) async fn open(
     setup: RigSetup,
 ) -> Result<(Addr<Door>, broadcast::Sender<Arc<RigEvent>>), InfrastructureFailure> {
-    let RigSetup { members, workspaces, records, clock, ids, settings } = setup;
+    let RigSetup { members, workspaces, records, clock, ids, inputs, settings } = setup;
     let failed = |fault: crate::ports::RecordsFault| InfrastructureFailure::Records { why: fault.0 };
     let history = RigHistory::of(records.load().await.map_err(failed)?);
     let target = members.first().map_or(Target::Cpu, |member| member.driver.facts().target);
@@ -159,19 +160,27 @@ pub(crate) async fn open(
     for ports in members {
         let (member, facts): (MemberId, DeviceFacts) = (ports.member, ports.driver.facts());
         let last = history.last_holds.get(&member).copied().unwrap_or(0);
-        let device = DeviceActor::new(ports, last, clock.clone(), events.clone(), pool.clone(), judge.clone()).start();
+        let (clock, inputs) = (clock.clone(), inputs.clone());
+        let device = DeviceActor::new(ports, last, clock, inputs, events.clone(), pool.clone(), judge.clone()).start();
         doors.insert(member, MemberDoors::of(&device));
         judged.insert(member, (MemberDoors::of(&device), facts));
     }
     let lanes: BTreeMap<LaneId, Addr<LaneActor>> = (1..=settings.lanes_most)
         .filter_map(|number| LaneId::new(number).ok())
         .map(|lane| {
-            let actor = LaneActor::new(lane, clock.clone(), pool.clone(), outbox.clone(), doors.clone());
+            let actor = LaneActor::new(
+                lane,
+                clock.clone(),
+                inputs.clone(),
+                pool.clone(),
+                outbox.clone(),
+                doors.clone(),
+            );
             (lane, actor.start())
         })
         .collect();
     pool_ctx.run(PoolActor {
-        pool: Pool::new(disciplines, settings.dev_run_wait),
+        pool: Traced::new(Pool::new(disciplines, settings.dev_run_wait), inputs.clone()),
         clock: clock.clone(),
         events: events.clone(),
         members: doors.clone(),
@@ -184,6 +193,7 @@ pub(crate) async fn open(
         JudgeBirth {
             members: judged,
             clock: clock.clone(),
+            inputs,
             ids: ids.clone(),
             events: events.clone(),
             workspaces: workspaces.clone(),

@@ -11,16 +11,18 @@ use tracing::{debug, info};
 use thermite_core::dev_run::{DevRunEnd, DevRunSpec};
 use thermite_core::hold::StopCause;
 use thermite_core::ids::{Arrival, DevRunId, HoldId, Holder, LaneId, MemberId};
+use thermite_core::input_log::{Answer, LaneTakes};
 use thermite_core::lane::{Ask, Caller, Lane, LaneEffect, LaneInput, LaneState};
 use thermite_core::log::LogEntry;
 use thermite_core::pool::PoolInput;
 use thermite_core::refusal::InfrastructureFailure;
 
 use crate::alarm::Alarm;
+use crate::input_log::Traced;
 use crate::member::{MemberDoors, StartDevRun, ToMember};
 use crate::outbox::{Append, Outbox};
 use crate::pool::{JoinLine, PoolActor, ToPool};
-use crate::ports::Clock;
+use crate::ports::{Clock, InputLog};
 use crate::rig::{No, Queued};
 
 /// Says something to a lane.
@@ -68,7 +70,7 @@ struct UnderWay {
 /// One lane.
 pub(crate) struct LaneActor {
     id: LaneId,
-    lane: Lane,
+    lane: Traced<Lane>,
     under_way: Option<UnderWay>,
     clock: Rc<dyn Clock>,
     pool: Addr<PoolActor>,
@@ -81,24 +83,25 @@ impl LaneActor {
     pub(crate) fn new(
         id: LaneId,
         clock: Rc<dyn Clock>,
+        inputs: Rc<dyn InputLog>,
         pool: Addr<PoolActor>,
         outbox: Addr<Outbox>,
         members: BTreeMap<MemberId, MemberDoors>,
     ) -> LaneActor {
-        LaneActor { id, lane: Lane::new(id), under_way: None, clock, pool, outbox, members, alarm: Alarm::default() }
+        let lane = Traced::new(Lane::new(id), inputs);
+        LaneActor { id, lane, under_way: None, clock, pool, outbox, members, alarm: Alarm::default() }
     }
 
     fn take(&mut self, input: LaneInput, ctx: &mut Context<Self>) {
         let now = self.clock.now();
         debug!(lane = %self.id, ?input, "lane takes");
-        let mut effects = self.lane.advance(now); // Deadlines first: a late timer must not change an outcome.
-        effects.extend(self.lane.handle(now, input));
+        let effects = self.lane.take(now, LaneTakes::Input(input)).effects;
         self.carry_out(effects, ctx);
     }
 
     fn ring(&mut self, ctx: &mut Context<Self>) {
         self.alarm.rung();
-        let effects = self.lane.advance(self.clock.now());
+        let effects = self.lane.take(self.clock.now(), LaneTakes::Time).effects;
         self.carry_out(effects, ctx);
     }
 
@@ -233,10 +236,11 @@ impl Handler<AskLane> for LaneActor {
             limit: Some(msg.spec.contract.dev_run_max),
             caller: msg.caller,
         };
-        let effects = match self.lane.ask(ask) {
-            Ok(effects) => effects,
-            Err(refusal) => return Box::pin(std::future::ready(Err(No::Refusal(refusal)))),
-        };
+        let gave = self.lane.take(self.clock.now(), LaneTakes::Ask(ask));
+        if let Some(Answer::Refused(refusal)) = gave.answer {
+            self.carry_out(gave.effects, ctx);
+            return Box::pin(std::future::ready(Err(No::Refusal(refusal))));
+        }
         let (asker, answer) = oneshot::channel();
         self.under_way = Some(UnderWay {
             spec: Arc::new(msg.spec),
@@ -245,7 +249,7 @@ impl Handler<AskLane> for LaneActor {
             askers: vec![asker],
             enders: Vec::new(),
         });
-        self.carry_out(effects, ctx);
+        self.carry_out(gave.effects, ctx);
         Box::pin(async move { answer.await.unwrap_or(Err(No::ending())) })
     }
 }

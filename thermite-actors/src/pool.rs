@@ -8,6 +8,7 @@ use tracing::{debug, error};
 
 use thermite_core::device::DeviceInput;
 use thermite_core::ids::{Arrival, DevRunId, Holder, LaneId, MemberId, RunId};
+use thermite_core::input_log::PoolTakes;
 use thermite_core::judge_queue::JudgeInput;
 use thermite_core::lane::LaneInput;
 use thermite_core::pool::{Pool, PoolEffect, PoolInput};
@@ -16,6 +17,7 @@ use thermite_core::wait::{Wait, WaitEnd, WaitReason};
 
 use crate::alarm::Alarm;
 use crate::events::Events;
+use crate::input_log::Traced;
 use crate::judge_queue::{JudgeQueueActor, ToJudge};
 use crate::lane::{LaneActor, ToLane};
 use crate::member::{MemberDoors, ToMember};
@@ -51,7 +53,7 @@ pub(crate) struct PoolLook {
 
 /// All members and waiters of a rig.
 pub(crate) struct PoolActor {
-    pub(crate) pool: Pool,
+    pub(crate) pool: Traced<Pool>,
     pub(crate) clock: Rc<dyn Clock>,
     pub(crate) events: Rc<Events>,
     pub(crate) members: BTreeMap<MemberId, MemberDoors>,
@@ -64,14 +66,13 @@ impl PoolActor {
     fn take(&mut self, input: PoolInput, ctx: &mut Context<Self>) {
         let now = self.clock.now();
         debug!(?input, "pool takes");
-        let mut effects = self.pool.advance(now); // Deadlines first: a late timer must not change an outcome.
-        effects.extend(self.pool.handle(now, input));
+        let effects = self.pool.take(now, PoolTakes::Input(input)).effects;
         self.carry_out(effects, ctx);
     }
 
     fn ring(&mut self, ctx: &mut Context<Self>) {
         self.alarm.rung();
-        let effects = self.pool.advance(self.clock.now());
+        let effects = self.pool.take(self.clock.now(), PoolTakes::Time).effects;
         self.carry_out(effects, ctx);
     }
 

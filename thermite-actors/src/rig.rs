@@ -15,7 +15,7 @@ use thermite_core::refusal::{InfrastructureFailure, Refusal};
 use thermite_core::run::RunState;
 
 use crate::door::{self, Door};
-use crate::ports::{Clock, Ids, MemberPorts, Records, RigSettings, RunRequest, Workspaces};
+use crate::ports::{Clock, Ids, InputLog, MemberPorts, Records, RigSettings, RunRequest, Workspaces};
 use crate::view::{DevRunRow, JobRow, RigEvent, RigView};
 
 /// Everything a rig is made of.
@@ -30,6 +30,8 @@ pub struct RigSetup {
     pub clock: Rc<dyn Clock>,
     /// Names and luck.
     pub ids: Rc<dyn Ids>,
+    /// The log of what the policy's machines took and decided.
+    pub inputs: Rc<dyn InputLog>,
     /// How it is set up.
     pub settings: RigSettings,
 }

@@ -11,7 +11,7 @@ use crate::limits;
 use crate::time::{Moment, Span};
 
 /// A device as its owner sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DeviceState {
     /// What earlier holds left behind is being found and ended; nothing is granted.
     Sweeping {
@@ -48,7 +48,7 @@ pub enum DeviceState {
 }
 
 /// How far the work under a hold is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Work {
     /// A development run is being prepared and started.
     Starting {
@@ -69,7 +69,7 @@ pub enum Work {
 }
 
 /// What a device takes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DeviceInput {
     /// Start work under a fresh hold.
     Start {
@@ -133,7 +133,7 @@ pub enum DeviceInput {
 }
 
 /// What a device wants done.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum DeviceEffect {
     /// Find and end what earlier holds left behind.
     Sweep,
@@ -159,7 +159,7 @@ pub enum DeviceEffect {
 }
 
 /// What a member of a pool says to it; a device's and a runner's words are the same.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum MemberEvent {
     /// It can take work; its next hold is `last + 1`.
     Ready {
@@ -186,7 +186,7 @@ pub enum MemberEvent {
 }
 
 /// One local device.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Device {
     member: MemberId,
     last: u64,

@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use serde::{Deserialize, Serialize};
+
 use crate::fold::RigHistory;
 use crate::hold::HoldEnd;
 use crate::ids::{Arrival, HoldId, JobId, MemberId, RunId};
@@ -22,7 +24,7 @@ mod words;
 pub use view::{LiveJob, Standing};
 pub use words::{JudgeEffect, JudgeFact, JudgeInput, StageResult, Submission, Submit, Ticket};
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum JobState {
     /// Its acceptance is being made durable.
     Recording,
@@ -42,7 +44,7 @@ enum JobState {
 }
 
 /// What follows once it is durable.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Then {
     /// The confirmation, elsewhere where there is another judge's device (rule B6).
     Confirm { screened_on: MemberId },
@@ -52,7 +54,7 @@ enum Then {
     End { outcome: JobOutcome },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Job {
     run: RunId,
     arrival: Arrival,
@@ -68,7 +70,7 @@ struct Job {
     state: JobState,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Run {
     /// What is durable; nothing while its start is still on its way.
     state: Option<RunState>,
@@ -78,7 +80,7 @@ struct Run {
 }
 
 /// All jobs of all runs.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JudgeQueue {
     /// How many devices judge: with one, a device too noisy for the contract ends the job at once.
     devices: usize,
@@ -442,7 +444,7 @@ impl JudgeQueue {
         };
         self.dequeue(id);
         let job = self.jobs.get_mut(&id).expect("the picked job is one of the queue's");
-        job.attempt += 1;
+        job.attempt = job.attempt.saturating_add(1);
         job.state = JobState::Held { hold, started: false };
         let fact = JudgeFact::StageStarted { stage: job.stage, attempt: job.attempt, hold };
         self.busy.insert(id);
@@ -472,7 +474,7 @@ impl JudgeQueue {
             StageResult::Undecided => ended(hold, JobOutcome::Undecided),
             StageResult::ChangeFailed { step, why } => ended(hold, JobOutcome::ChangeFailed { step, why }),
             StageResult::Infrastructure(why) => {
-                job.failures += 1;
+                job.failures = job.failures.saturating_add(1);
                 let alone_too_noisy = self.devices == 1 && matches!(why, InfrastructureFailure::TooNoisy { .. });
                 if over || alone_too_noisy || job.failures >= limits::INFRASTRUCTURE_FAILURES_MAX {
                     ended(hold, no_verdict(&why.to_string()))
@@ -530,7 +532,7 @@ impl JudgeQueue {
             HoldEnd::NotStarted => {
                 self.busy.remove(&id);
                 if let Some(job) = self.jobs.get_mut(&id) {
-                    job.attempt -= 1;
+                    job.attempt = job.attempt.saturating_sub(1);
                 }
                 self.enqueue(id, None, out);
                 self.tell(out);

@@ -22,7 +22,7 @@ pub enum Caller {
 }
 
 /// What a lane is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ask {
     /// The development run.
     pub dev_run: DevRunId,
@@ -37,7 +37,7 @@ pub struct Ask {
 }
 
 /// A lane and what it does.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LaneState {
     /// It has no development run.
     Idle,
@@ -87,7 +87,7 @@ pub enum LaneState {
 }
 
 /// What a lane takes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LaneInput {
     /// The asking is durable.
     AskRecorded,
@@ -158,7 +158,7 @@ pub enum LaneInput {
 }
 
 /// What a lane wants done.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LaneEffect {
     /// Make the asking durable.
     RecordAsk,
@@ -229,7 +229,7 @@ pub enum LaneEffect {
 }
 
 /// One lane.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lane {
     lane: LaneId,
     state: LaneState,
@@ -239,6 +239,11 @@ impl Lane {
     /// A lane without a development run.
     pub fn new(lane: LaneId) -> Lane {
         Lane { lane, state: LaneState::Idle }
+    }
+
+    /// Which lane it is.
+    pub fn id(&self) -> LaneId {
+        self.lane
     }
 
     /// Its state.

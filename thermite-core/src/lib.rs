@@ -12,6 +12,7 @@ pub mod device;
 pub mod fold;
 pub mod hold;
 pub mod ids;
+pub mod input_log;
 pub mod job;
 pub mod judge_queue;
 pub mod lane;

@@ -169,3 +169,12 @@ pub const RECORDS_RETRY_EVERY: Span = Span::seconds(1);
 pub const EVENTS_KEPT: usize = 4_096;
 /// Jobs that may wait at once; the next is refused.
 pub const JOBS_QUEUED_MAX: usize = 200_000;
+
+/// The largest line of the input log read, in bytes: the state of a judge queue with all jobs that may wait.
+pub const INPUT_LINE_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// The size at which a segment of the input log is closed and the next begins, in bytes.
+pub const INPUT_SEGMENT_BYTES: u64 = 8 * 1024 * 1024;
+/// The input log kept, in bytes of all its segments; the oldest go first.
+pub const INPUT_LOG_BYTES_MAX: u64 = 128 * 1024 * 1024;
+/// Entries of the input log on their way to the disk; beyond them entries are left out, counted, and a segment begins.
+pub const INPUT_LOG_WAITING_MAX: usize = 8_192;

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::device::MemberEvent;
 use crate::hold::{HoldEnd, StopCause};
 use crate::ids::{Arrival, DevRunId, HoldId, Holder, JobId, LaneId, MemberId, RunId};
@@ -17,7 +19,7 @@ mod view;
 pub use view::{HolderView, MemberView};
 
 /// Whom a member serves, and in what order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Discipline {
     /// The core's shared device: lanes only while the judge has no work that may use it (rule A2).
     JudgeFirst,
@@ -32,7 +34,7 @@ pub enum Discipline {
 }
 
 /// One stage that the judge wants a device for, or has one for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct WorkEntry {
     /// The job.
     pub job: JobId,
@@ -53,7 +55,7 @@ pub struct WorkEntry {
 }
 
 /// What the judge has to do, told whole each time.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JudgeWork {
     /// Rises with each telling.
     pub version: u64,
@@ -66,7 +68,7 @@ pub struct JudgeWork {
 }
 
 /// A development run in the line.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Waiter {
     /// Its lane.
     pub lane: LaneId,
@@ -87,7 +89,7 @@ pub struct Waiter {
 }
 
 /// How far a granted hold is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Grant {
     /// Nobody has claimed it yet.
     Offered { claim_by: Moment },
@@ -100,7 +102,7 @@ enum Grant {
 }
 
 /// For whom a hold is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum HeldFor {
     /// The judge; the stages the grant serves (arrival at most the winner's).
     Judge { serves: Vec<(JobId, StageKind)>, arrival: Arrival },
@@ -113,7 +115,7 @@ enum HeldFor {
     },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum MemberState {
     /// Nothing is known of it since the start of the rig.
     Unknown,
@@ -125,7 +127,7 @@ enum MemberState {
     Out { last: u64 },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Member {
     discipline: Discipline,
     state: MemberState,
@@ -134,7 +136,7 @@ struct Member {
 }
 
 /// What a pool takes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PoolInput {
     /// A lane asks for a device.
     Ask {
@@ -195,7 +197,7 @@ pub enum PoolInput {
 }
 
 /// What a pool wants done.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PoolEffect {
     /// Tell a lane its place.
     InLine {
@@ -274,7 +276,7 @@ pub enum PoolEffect {
 }
 
 /// All members and waiters of a rig.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Pool {
     wait_max: Span,
     members: BTreeMap<MemberId, Member>,

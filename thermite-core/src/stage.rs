@@ -129,7 +129,7 @@ impl fmt::Display for StepReport {
 }
 
 /// Everything that is fixed before an attempt begins.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StagePlan {
     /// The job.
     pub spec: JobSpec,
@@ -144,6 +144,7 @@ pub struct StagePlan {
     /// The measure of noise there is for [`StagePlan::noise_key`]. One that is not good is measured again.
     pub noise: Option<Noise>,
     /// The coins' seed: fresh from the operating system for each attempt.
+    #[serde(with = "crate::record::u64_text")]
     pub seed: u64,
     /// The screening, for a confirmation.
     pub screened: Option<Screened>,
@@ -183,7 +184,7 @@ pub enum Directive {
 }
 
 /// How an attempt ended.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum StageEnd {
     /// With a verdict.
     Decided {
@@ -215,7 +216,7 @@ pub enum StageEnd {
 }
 
 /// One attempt at one stage.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
     plan: StagePlan,
     started: Moment,
@@ -223,7 +224,7 @@ pub struct Stage {
     phase: Phase,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum Phase {
     /// INVARIANT: never empty; the first is asked for.
     SettingUp(VecDeque<StageStep>),
@@ -235,14 +236,14 @@ enum Phase {
 }
 
 /// The blocks under way and what they are for.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum Series {
     Noise { blocks: Vec<TriedBlock> },
     Comparison { noise: NoiseSource, process: Box<Process>, lower: Option<f64>, blocks: Vec<TriedBlock> },
 }
 
 /// The block to come.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum NextBlock {
     /// The device is being read.
     Looking { busy: Option<Busy> },
@@ -253,7 +254,7 @@ enum NextBlock {
 }
 
 /// A device that is waited for.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Busy {
     since: Moment,
     why: String,
@@ -351,6 +352,11 @@ impl Stage {
             stage.void(why, None);
         }
         stage
+    }
+
+    /// The hold it runs under.
+    pub fn hold(&self) -> HoldId {
+        self.plan.hold
     }
 
     /// What the attempt wants.
@@ -482,6 +488,27 @@ impl Stage {
             last_d: after.map(|(.., d)| d),
             waiting,
         }
+    }
+
+    /// What no attempt can be, where this one is it: one that is read from a file may be anything.
+    pub(crate) fn unsound(&self) -> Option<&'static str> {
+        if self.plan.kit().contract.check().is_err() {
+            return Some("its contract cannot hold");
+        }
+        let Phase::Measuring { series, .. } = &self.phase else {
+            let nothing_to_do = matches!(&self.phase, Phase::SettingUp(to_do) if to_do.is_empty());
+            return nothing_to_do.then_some("it has nothing to set up and does not measure");
+        };
+        let ratios: Vec<f64> = series.blocks().iter().filter_map(TriedBlock::ratio).collect();
+        if !ratios.iter().all(|ratio| ratio.is_finite()) {
+            return Some("a block of it took no time");
+        }
+        let Series::Comparison { noise, process, .. } = series else { return None };
+        let constants = Constants::new(self.plan.stage, &self.plan.kit().contract, noise.noise().scale);
+        if *process.constants() != constants || process.ratios() != ratios {
+            return Some("its evidence is not its blocks'");
+        }
+        process.decision().verdict().map(|_| "it is decided and goes on")
     }
 
     /// The measure of noise there was, where it is of use.
