@@ -7,6 +7,7 @@ mod ending;
 mod giving_up;
 mod harness;
 mod heard;
+mod input_log;
 mod jobs;
 mod judge_first;
 mod mix;

@@ -13,8 +13,8 @@ use tracing::field::{Field, Visit};
 use thermite_actors::ports::{Clock, RigSettings};
 use thermite_actors::rig::{AskDevRun, No, Queued, Rig, RigSetup, SubmitJob, Submitted};
 use thermite_actors::testing::{
-    Call, DevRunScript, Happened, MemoryInputLog, MemoryRecords, PausedClock, ScriptedDevice, ScriptedWorkspaces, SeededIds,
-    VirtualTime,
+    Call, DevRunScript, Happened, MemoryInputLog, MemoryRecords, PausedClock, ScriptedDevice, ScriptedWorkspaces,
+    SeededIds, VirtualTime,
 };
 use thermite_actors::view::{DevRunRow, DevRunStatus, JobRow, JobStatus, RigEvent, RigHappening, RigView};
 use thermite_core::contract::Target;

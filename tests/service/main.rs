@@ -4,6 +4,7 @@
 mod binary;
 mod cli;
 mod folder;
+mod input_log;
 mod life;
 mod records;
 mod rest;

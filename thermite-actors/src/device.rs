@@ -9,8 +9,8 @@ use tracing::{debug, info};
 
 use thermite_core::dev_run::DevRunSpec;
 use thermite_core::device::{Device, DeviceEffect, DeviceInput, MemberEvent};
-use thermite_core::input_log::DeviceTakes;
 use thermite_core::ids::{HoldId, Holder, MemberId};
+use thermite_core::input_log::DeviceTakes;
 use thermite_core::pool::PoolInput;
 use thermite_core::stage::{StageStep, StepReport};
 

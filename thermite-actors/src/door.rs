@@ -168,14 +168,8 @@ pub(crate) async fn open(
     let lanes: BTreeMap<LaneId, Addr<LaneActor>> = (1..=settings.lanes_most)
         .filter_map(|number| LaneId::new(number).ok())
         .map(|lane| {
-            let actor = LaneActor::new(
-                lane,
-                clock.clone(),
-                inputs.clone(),
-                pool.clone(),
-                outbox.clone(),
-                doors.clone(),
-            );
+            let actor =
+                LaneActor::new(lane, clock.clone(), inputs.clone(), pool.clone(), outbox.clone(), doors.clone());
             (lane, actor.start())
         })
         .collect();

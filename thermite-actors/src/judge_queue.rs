@@ -13,11 +13,11 @@ use thermite_core::device::DeviceInput;
 use thermite_core::fold::RigHistory;
 use thermite_core::hold::StopCause;
 use thermite_core::ids::{HoldId, Holder, JobId, MemberId, RunId};
+use thermite_core::input_log::{Answer, JudgeTakes, StageTakes};
 use thermite_core::job::{JobSpec, StageKind};
 use thermite_core::judge_queue::{
     JudgeEffect, JudgeFact, JudgeInput, JudgeQueue, LiveJob, StageResult, Submit, Ticket,
 };
-use thermite_core::input_log::{Answer, JudgeTakes, StageTakes};
 use thermite_core::limits;
 use thermite_core::log::LogEntry;
 use thermite_core::noise::{Noise, NoiseKey};

@@ -7,6 +7,7 @@ pub(crate) mod exit;
 pub(crate) mod follow;
 pub(crate) mod ink;
 pub(crate) mod judge;
+mod replay;
 mod run;
 mod runs;
 pub(crate) mod say;
@@ -92,6 +93,8 @@ enum Command {
     Status(OnRig<status::StatusArgs>),
     /// Cancel a development run, waiting or running
     Cancel(OnRig<cancel::CancelArgs>),
+    /// Replay a rig's input log: the same machines, the same decisions
+    Replay(replay::ReplayArgs),
     /// Recompute a verdict from its record, bit for bit
     Verify(OnRig<verify::VerifyArgs>),
 }
@@ -162,6 +165,7 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
         Command::End(OnRig { args, reach }) => runs::change(args, RunChange::End, &reach.client()?, say),
         Command::Status(OnRig { args, reach }) => status::status(args, &reach.client()?, say),
         Command::Cancel(OnRig { args, reach }) => cancel::cancel(args, &reach.client()?, say),
+        Command::Replay(args) => replay::replay(args, say),
         Command::Verify(OnRig { args, reach }) => verify::verify(args, reach.folder()?, || reach.client(), say),
     }
 }

@@ -4,6 +4,7 @@
 
 pub mod device_lock;
 pub mod folder;
+pub mod input_log;
 pub mod records;
 pub mod serve;
 pub mod server;

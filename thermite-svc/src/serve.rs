@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use actix_web::dev::ServerHandle;
-use thermite_actors::ports::{Outputs, Records};
+use thermite_actors::ports::{InputLog, Outputs, Records};
 use thermite_actors::rig::{Rig, RigSetup};
 use thermite_core::refusal::InfrastructureFailure;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -15,6 +15,7 @@ use tracing::{info, warn};
 
 use crate::device_lock::{DeviceLock, DeviceLockFault};
 use crate::folder::{DataFolder, Endpoint, FolderFault};
+use crate::input_log::{FileInputLog, Sizes};
 use crate::records::{OpenFault, SqliteRecords};
 use crate::server::{self, Door, DoorClosing};
 use crate::settings::Settings;
@@ -28,6 +29,8 @@ pub struct Ground {
     pub settings: Settings,
     /// The records, open.
     pub records: Rc<dyn Records>,
+    /// The input log, open.
+    pub inputs: Rc<dyn InputLog>,
 }
 
 /// What a rig is assembled from.
@@ -115,6 +118,7 @@ pub struct Service {
     rig: Rig,
     folder: Rc<DataFolder>,
     records: Rc<SqliteRecords>,
+    inputs: Rc<FileInputLog>,
     _devices: Vec<DeviceLock>,
     endpoint: Endpoint,
     token_made: bool,
@@ -142,7 +146,15 @@ impl Service {
         let token_made = tokens.made();
         let workers = settings.http_workers;
         let locks = settings.device_locks.clone();
-        let ground = Ground { folder: Rc::clone(&folder), settings, records: Rc::clone(&records) as Rc<dyn Records> };
+        let inputs = FileInputLog::open(folder.path(), Sizes::default())
+            .map_err(|source| ServeFault::System { what: "the input log's thread", source })?;
+        let inputs = Rc::new(inputs);
+        let ground = Ground {
+            folder: Rc::clone(&folder),
+            settings,
+            records: Rc::clone(&records) as Rc<dyn Records>,
+            inputs: Rc::clone(&inputs) as Rc<dyn InputLog>,
+        };
         let Parts { setup, outputs } = assemble(ground).await.map_err(ServeFault::Assemble)?;
         // Before the rig starts, which ends what it takes for leftovers on its devices.
         let facts = setup.members.iter().map(|member| member.driver.facts());
@@ -166,7 +178,7 @@ impl Service {
             }
         };
         info!(%address, "listening");
-        Ok(Service { rig, folder, records, _devices: devices, endpoint, token_made, server: handle, closing })
+        Ok(Service { rig, folder, records, inputs, _devices: devices, endpoint, token_made, server: handle, closing })
     }
 
     /// Where it listens.
@@ -199,6 +211,7 @@ impl Service {
         if let Err(error) = server.await {
             warn!(%error, "the HTTP server did not stop in order");
         }
+        self.inputs.close();
         if let Err(fault) = self.records.close().await {
             warn!(%fault, "the records did not come to rest");
         }

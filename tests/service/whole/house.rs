@@ -15,6 +15,8 @@ use thermite_core::log::LogEntry;
 use thermite_svc::folder::{Endpoint, OWNER_TOKEN};
 use thermite_svc::records::RecordsReader;
 
+use crate::support::assert_replays;
+
 use crate::binary::{Own, Said, apart, command, git, thermite, until};
 
 /// The lanes of a house.
@@ -501,6 +503,7 @@ impl House {
 impl Drop for House {
     fn drop(&mut self) {
         self.terminate();
+        assert_replays(&self.data());
     }
 }
 

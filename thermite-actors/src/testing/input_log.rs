@@ -7,7 +7,7 @@ use thermite_core::input_log::{Because, Beginning, Line, Replay, ReplayFault, Re
 use crate::ports::InputLog;
 
 /// Lines after which a segment is full: few, so that a short test has more than one.
-const SEGMENT_LINES: usize = 400;
+const SEGMENT_LINES: usize = 150;
 /// Lines kept before they are replayed: a simulated day must not fill the memory.
 const LINES_KEPT: usize = 20_000;
 

@@ -73,7 +73,9 @@ pub enum ReplayFault {
         machine: String,
     },
     /// Another library wrote it.
-    #[error("the log was written by library {theirs} (format {their_format}), this is {ours} (format {our_format}); replay it with that version")]
+    #[error(
+        "the log was written by library {theirs} (format {their_format}), this is {ours} (format {our_format}); replay it with that version"
+    )]
     OtherLibrary {
         /// Theirs.
         theirs: String,

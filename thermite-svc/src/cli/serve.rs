@@ -90,7 +90,7 @@ fn tell(service: &Service, say: &Say) {
 
 /// This machine as the rig's ports: its CPUs are the one device.
 async fn assemble(ground: Ground) -> Result<Parts, String> {
-    let Ground { folder, settings, records } = ground;
+    let Ground { folder, settings, records, inputs } = ground;
     let data = folder.path().to_owned();
     let accounts = if rustix::process::geteuid().is_root() {
         Accounts::dedicated(settings.lane_uid_base)
@@ -138,6 +138,7 @@ async fn assemble(ground: Ground) -> Result<Parts, String> {
         records,
         clock: Rc::new(BootClock),
         ids: Rc::new(OsIds),
+        inputs,
         settings: settings.rig,
     };
     Ok(Parts { setup, outputs })
