@@ -1,5 +1,6 @@
 //! Orders of messages between the actors, on virtual time.
 
+mod certificates;
 mod crash;
 mod determinism;
 mod dev_runs;

@@ -330,7 +330,10 @@ impl Scenario {
         let kept = self.trace.kept.borrow();
         let fact = |event: &Arc<RigEvent>| match &event.what {
             RigHappening::Recorded { fact } => Some((Moment::from_millis(event.wall_ms - WALL_MS), fact.clone())),
-            RigHappening::Stage { .. } | RigHappening::DevRun { .. } | RigHappening::Device { .. } => None,
+            RigHappening::Stage { .. }
+            | RigHappening::DevRun { .. }
+            | RigHappening::Device { .. }
+            | RigHappening::Alarm { .. } => None,
         };
         kept.iter().filter_map(fact).collect()
     }

@@ -31,7 +31,7 @@ use crate::judge_queue::{ChangeRun, JudgeBirth, JudgeQueueActor, RunFacts, Start
 use crate::lane::{AskLane, AwaitEnd, LaneActor, LookAtLane, ToLane};
 use crate::member::MemberDoors;
 use crate::outbox::{Append, Outbox};
-use crate::pool::{PoolActor, ToPool};
+use crate::pool::{PoolActor, ToPool, Watchdog};
 use crate::ports::{Clock, DeviceFacts, Ids, RunRequest, Workspaces};
 use crate::rig::{AskDevRun, No, Queued, RigSetup, SubmitJob, Submitted};
 use crate::view::{DevRunRow, JobRow, RigEvent, RigView};
@@ -165,21 +165,30 @@ pub(crate) async fn open(
         doors.insert(member, MemberDoors::of(&device));
         judged.insert(member, (MemberDoors::of(&device), facts));
     }
+    let wait_max = settings.dev_run_wait;
     let lanes: BTreeMap<LaneId, Addr<LaneActor>> = (1..=settings.lanes_most)
         .filter_map(|number| LaneId::new(number).ok())
         .map(|lane| {
-            let actor =
-                LaneActor::new(lane, clock.clone(), inputs.clone(), pool.clone(), outbox.clone(), doors.clone());
+            let actor = LaneActor::new(
+                lane,
+                clock.clone(),
+                inputs.clone(),
+                pool.clone(),
+                outbox.clone(),
+                doors.clone(),
+                wait_max,
+            );
             (lane, actor.start())
         })
         .collect();
     pool_ctx.run(PoolActor {
-        pool: Traced::new(Pool::new(disciplines, settings.dev_run_wait), inputs.clone()),
+        pool: Traced::new(Pool::new(disciplines), inputs.clone()),
         clock: clock.clone(),
         events: events.clone(),
         members: doors.clone(),
         lanes: lanes.clone(),
         judge: judge.clone(),
+        watchdog: Watchdog::default(),
         alarm: Alarm::default(),
     });
     judge_ctx.run(JudgeQueueActor::new(

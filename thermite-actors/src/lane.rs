@@ -16,6 +16,7 @@ use thermite_core::lane::{Ask, Caller, Lane, LaneEffect, LaneInput, LaneState};
 use thermite_core::log::LogEntry;
 use thermite_core::pool::PoolInput;
 use thermite_core::refusal::InfrastructureFailure;
+use thermite_core::time::Span;
 
 use crate::alarm::Alarm;
 use crate::input_log::Traced;
@@ -76,6 +77,8 @@ pub(crate) struct LaneActor {
     pool: Addr<PoolActor>,
     outbox: Addr<Outbox>,
     members: BTreeMap<MemberId, MemberDoors>,
+    /// How long a development run waits at most (rule A6).
+    wait_max: Span,
     alarm: Alarm,
 }
 
@@ -87,9 +90,10 @@ impl LaneActor {
         pool: Addr<PoolActor>,
         outbox: Addr<Outbox>,
         members: BTreeMap<MemberId, MemberDoors>,
+        wait_max: Span,
     ) -> LaneActor {
         let lane = Traced::new(Lane::new(id), inputs);
-        LaneActor { id, lane, under_way: None, clock, pool, outbox, members, alarm: Alarm::default() }
+        LaneActor { id, lane, under_way: None, clock, pool, outbox, members, wait_max, alarm: Alarm::default() }
     }
 
     fn take(&mut self, input: LaneInput, ctx: &mut Context<Self>) {
@@ -134,6 +138,10 @@ impl LaneActor {
                     }
                 }
                 LaneEffect::AnswerQueued { dev_run, ahead } => self.answer_asker(Ok(Queued { dev_run, ahead })),
+                LaneEffect::AnswerTooLate { .. } => {
+                    let why = format!("the log took longer than {}", self.wait_max);
+                    self.answer_asker(Err(No::Infrastructure(InfrastructureFailure::Records { why })));
+                }
                 LaneEffect::AnswerNotRecorded { .. } => self.not_recorded(),
                 LaneEffect::AnswerEnd { dev_run, end } => self.answer_end(dev_run, &end),
             }
@@ -180,10 +188,12 @@ impl LaneActor {
             run: spec.run,
             arrival: *arrival,
             limit: ask.limit,
+            since: ask.since,
+            latest: ask.latest,
         });
     }
 
-    fn start_on(&self, hold: HoldId, limit: Option<thermite_core::time::Span>) {
+    fn start_on(&self, hold: HoldId, limit: Option<Span>) {
         if let (Some(under_way), Some(doors)) = (&self.under_way, self.members.get(&hold.member)) {
             doors.start.do_send(StartDevRun { hold, spec: under_way.spec.clone(), limit });
         }
@@ -229,14 +239,17 @@ impl Handler<AskLane> for LaneActor {
     type Result = ResponseFuture<Result<Queued, No>>;
 
     fn handle(&mut self, msg: AskLane, ctx: &mut Self::Context) -> Self::Result {
+        let now = self.clock.now();
         let ask = Ask {
             dev_run: msg.spec.dev_run,
             run: msg.spec.run,
             arrival: msg.arrival,
             limit: Some(msg.spec.contract.dev_run_max),
             caller: msg.caller,
+            since: now,
+            latest: now + self.wait_max,
         };
-        let gave = self.lane.take(self.clock.now(), LaneTakes::Ask(ask));
+        let gave = self.lane.take(now, LaneTakes::Ask(ask));
         if let Some(Answer::Refused(refusal)) = gave.answer {
             self.carry_out(gave.effects, ctx);
             return Box::pin(std::future::ready(Err(No::Refusal(refusal))));

@@ -11,9 +11,9 @@ use thermite_core::ids::{Arrival, DevRunId, Holder, LaneId, MemberId, RunId};
 use thermite_core::input_log::PoolTakes;
 use thermite_core::judge_queue::JudgeInput;
 use thermite_core::lane::LaneInput;
-use thermite_core::pool::{Pool, PoolEffect, PoolInput};
-use thermite_core::time::Span;
-use thermite_core::wait::{Wait, WaitEnd, WaitReason};
+use thermite_core::pool::{JudgesDevice, Overlooked, Pool, PoolEffect, PoolInput};
+use thermite_core::time::{Moment, Span};
+use thermite_core::wait::Wait;
 
 use crate::alarm::Alarm;
 use crate::events::Events;
@@ -22,6 +22,7 @@ use crate::judge_queue::{JudgeQueueActor, ToJudge};
 use crate::lane::{LaneActor, ToLane};
 use crate::member::{MemberDoors, ToMember};
 use crate::ports::Clock;
+use crate::view::RigHappening;
 
 /// Says something to the pool.
 #[derive(Message)]
@@ -37,6 +38,8 @@ pub(crate) struct JoinLine {
     pub(crate) run: RunId,
     pub(crate) arrival: Arrival,
     pub(crate) limit: Option<Span>,
+    pub(crate) since: Moment,
+    pub(crate) latest: Moment,
 }
 
 /// What the pool knows.
@@ -48,7 +51,9 @@ pub(crate) struct LookAtPool;
 #[derive(MessageResponse)]
 pub(crate) struct PoolLook {
     pub(crate) waits: Vec<(LaneId, DevRunId, Wait)>,
-    pub(crate) judge: Option<(WaitReason, WaitEnd)>,
+    pub(crate) device: JudgesDevice,
+    /// How often the watchdog has found someone.
+    pub(crate) overlooked: u64,
 }
 
 /// All members and waiters of a rig.
@@ -59,7 +64,27 @@ pub(crate) struct PoolActor {
     pub(crate) members: BTreeMap<MemberId, MemberDoors>,
     pub(crate) lanes: BTreeMap<LaneId, Addr<LaneActor>>,
     pub(crate) judge: Addr<JudgeQueueActor>,
+    pub(crate) watchdog: Watchdog,
     pub(crate) alarm: Alarm,
+}
+
+/// Reports whoever waits beside a free ready device, once each time it comes to that (rule A9).
+#[derive(Default)]
+pub(crate) struct Watchdog {
+    seen: Option<Overlooked>,
+    found: u64,
+}
+
+impl Watchdog {
+    fn look(&mut self, pool: &Pool, events: &Events) {
+        let seen = pool.overlooked();
+        if let Some(who) = seen.filter(|_| seen != self.seen) {
+            self.found += 1;
+            error!(fault = %who, "a waiter was overlooked");
+            events.tell(RigHappening::Alarm { what: who.to_string() });
+        }
+        self.seen = seen;
+    }
 }
 
 impl PoolActor {
@@ -100,9 +125,7 @@ impl PoolActor {
             }
         }
         self.events.stir();
-        if let Some(fault) = self.pool.overlooked() {
-            error!(fault, "a waiter was overlooked");
-        }
+        self.watchdog.look(&self.pool, &self.events);
         let deadline = self.pool.next_deadline().map(|next| next.0);
         self.alarm.set(ctx, self.clock.now(), deadline, Self::ring);
     }
@@ -140,9 +163,9 @@ impl Handler<JoinLine> for PoolActor {
     type Result = ();
 
     fn handle(&mut self, msg: JoinLine, ctx: &mut Self::Context) {
-        let JoinLine { lane, dev_run, run, arrival, limit } = msg;
+        let JoinLine { lane, dev_run, run, arrival, limit, since, latest } = msg;
         let acceptable = self.pool.acceptable(lane);
-        self.take(PoolInput::Ask { lane, dev_run, run, arrival, acceptable, limit }, ctx);
+        self.take(PoolInput::Ask { lane, dev_run, run, arrival, acceptable, limit, since, latest }, ctx);
     }
 }
 
@@ -150,6 +173,6 @@ impl Handler<LookAtPool> for PoolActor {
     type Result = PoolLook;
 
     fn handle(&mut self, _: LookAtPool, _: &mut Self::Context) -> PoolLook {
-        PoolLook { waits: self.pool.waits(), judge: self.pool.judge_reason() }
+        PoolLook { waits: self.pool.waits(), device: self.pool.judges_device(), overlooked: self.watchdog.found }
     }
 }

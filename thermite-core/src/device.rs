@@ -220,6 +220,10 @@ pub enum DeviceView {
         hold: HoldId,
         /// Why.
         cause: StopCause,
+        /// Since when.
+        since: Moment,
+        /// When it is proved, or the device is out of service.
+        until: Moment,
     },
     /// Out of service.
     Out {
@@ -373,8 +377,9 @@ impl Device {
                 };
                 DeviceView::Held { hold: hold(*number), by: *by, running_since, limit_at }
             }
-            DeviceState::Stopping { number, cause, .. } => {
-                DeviceView::Stopping { hold: hold(*number), cause: cause.clone() }
+            DeviceState::Stopping { number, cause, until } => {
+                let since = *until - limits::PROOF_MAX;
+                DeviceView::Stopping { hold: hold(*number), cause: cause.clone(), since, until: *until }
             }
             DeviceState::Out { why, next_try } => DeviceView::Out { why: why.clone(), next_try: *next_try },
         }

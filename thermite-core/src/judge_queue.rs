@@ -21,7 +21,7 @@ use crate::time::{Moment, Span};
 mod view;
 mod words;
 
-pub use view::{LiveJob, Standing};
+pub use view::{JobWaits, LiveJob, Standing};
 pub use words::{JudgeEffect, JudgeFact, JudgeInput, StageResult, Submission, Submit, Ticket};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

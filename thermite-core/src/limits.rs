@@ -38,6 +38,9 @@ pub const DIRECT_SAMPLE: Span = Span::millis(500);
 /// The kernel's own decay of the one-minute load average.
 pub const LOAD_DECAY: Span = Span::seconds(60);
 
+/// What a stage's turn takes at most beside its own steps: its grant, its records, the proof of its stop, and the rest
+/// after a failure. For certificates (rule A9).
+pub const STAGE_TURN_MAX: Span = Span::seconds(30);
 /// Infrastructure failures after which a job ends without a verdict (rule D5).
 pub const INFRASTRUCTURE_FAILURES_MAX: u32 = 5;
 /// How long a job rests after an infrastructure failure before its next attempt.

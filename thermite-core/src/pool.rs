@@ -15,8 +15,10 @@ use crate::refusal::GaveUp;
 use crate::time::{Moment, Span};
 
 mod view;
+mod watchdog;
 
-pub use view::{HolderView, MemberView};
+pub use view::{HolderView, JudgesDevice, MemberView};
+pub use watchdog::Overlooked;
 
 /// Whom a member serves, and in what order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -152,6 +154,10 @@ pub enum PoolInput {
         acceptable: Vec<MemberId>,
         /// How long it will hold a device at most.
         limit: Option<Span>,
+        /// Since when it waits: since it was asked for.
+        since: Moment,
+        /// The moment no wait of it passes.
+        latest: Moment,
     },
     /// A lane leaves the line.
     CancelWait {
@@ -278,7 +284,6 @@ pub enum PoolEffect {
 /// All members and waiters of a rig.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Pool {
-    wait_max: Span,
     members: BTreeMap<MemberId, Member>,
     /// In order of arrival.
     waiters: Vec<Waiter>,
@@ -290,14 +295,13 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of these members, all unknown; a development run waits `wait_max` at most.
-    pub fn new(members: impl IntoIterator<Item = (MemberId, Discipline)>, wait_max: Span) -> Pool {
+    /// A pool of these members, all unknown.
+    pub fn new(members: impl IntoIterator<Item = (MemberId, Discipline)>) -> Pool {
         let members = members
             .into_iter()
             .map(|(member, discipline)| (member, Member { discipline, state: MemberState::Unknown, gone: None }))
             .collect();
         Pool {
-            wait_max,
             members,
             waiters: Vec::new(),
             work: JudgeWork::default(),
@@ -324,12 +328,12 @@ impl Pool {
     pub fn handle(&mut self, now: Moment, input: PoolInput) -> Vec<PoolEffect> {
         let mut out = Vec::new();
         match input {
-            PoolInput::Ask { lane, dev_run, run, arrival, acceptable, limit } => {
-                let latest = now + self.wait_max;
-                let waiter = Waiter { lane, dev_run, run, arrival, acceptable, limit, since: now, latest };
+            PoolInput::Ask { lane, dev_run, run, arrival, acceptable, limit, since, latest } => {
+                let waiter = Waiter { lane, dev_run, run, arrival, acceptable, limit, since, latest };
                 let ahead = self.insert(waiter);
                 out.push(PoolEffect::InLine { lane, dev_run, ahead });
                 self.let_stopped_go(&mut out);
+                self.let_late_go(now, &mut out);
             }
             PoolInput::CancelWait { lane, dev_run } => {
                 let before = self.waiters.len();
@@ -382,11 +386,7 @@ impl Pool {
     /// Lets every deadline up to `now` pass.
     pub fn advance(&mut self, now: Moment) -> Vec<PoolEffect> {
         let mut out = Vec::new();
-        let due: Vec<Waiter> = self.waiters.extract_if(.., |waiter| waiter.latest <= now).collect();
-        for waiter in due {
-            let why = self.why_gave_up(&waiter);
-            out.push(PoolEffect::GaveUp { lane: waiter.lane, dev_run: waiter.dev_run, why });
-        }
+        self.let_late_go(now, &mut out);
         let mut late = Vec::new();
         for (id, member) in &mut self.members {
             let MemberState::Held { number, grant, held_for } = &mut member.state else { continue };
@@ -468,14 +468,6 @@ impl Pool {
         }
     }
 
-    /// The waiter that stands beside a free ready device it may have, if any: a fault that a watchdog reports (A9).
-    pub fn overlooked(&self) -> Option<String> {
-        if !self.granting() {
-            return None;
-        }
-        self.next_match().map(|found| format!("{found:?} waits beside a free ready device"))
-    }
-
     fn granting(&self) -> bool {
         self.work_known && self.recording && !self.closed
     }
@@ -493,6 +485,15 @@ impl Pool {
             if let Some(why) = why(run) {
                 out.push(PoolEffect::GaveUp { lane, dev_run, why });
             }
+        }
+    }
+
+    /// Lets those go whose latest moment has come, also those that come to the line after it.
+    fn let_late_go(&mut self, now: Moment, out: &mut Vec<PoolEffect>) {
+        let due: Vec<Waiter> = self.waiters.extract_if(.., |waiter| waiter.latest <= now).collect();
+        for waiter in due {
+            let why = self.why_gave_up(&waiter);
+            out.push(PoolEffect::GaveUp { lane: waiter.lane, dev_run: waiter.dev_run, why });
         }
     }
 

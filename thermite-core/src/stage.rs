@@ -444,7 +444,8 @@ impl Stage {
             } => Some(StageWait {
                 why: busy.why.clone(),
                 since: busy.since,
-                until: busy.since + self.plan.ready_wait_max,
+                // The last look falls on the latest moment of the wait itself, and takes its time.
+                until: busy.since + self.plan.ready_wait_max + limits::CPU_READING_MAX,
             }),
             Phase::SettingUp(_) | Phase::Measuring { .. } | Phase::Ended(_) => None,
         };

@@ -129,7 +129,7 @@ fn worth_saying(status: &DevRunStatus) -> Option<String> {
     match status {
         DevRunStatus::Waiting { sentence, .. } => Some(sentence.clone()),
         DevRunStatus::Stopping { .. } => Some("what it started is being ended".to_owned()),
-        DevRunStatus::Recording
+        DevRunStatus::Recording { .. }
         | DevRunStatus::Starting { .. }
         | DevRunStatus::Running { .. }
         | DevRunStatus::Ended { .. } => None,

@@ -61,14 +61,16 @@ pub(crate) fn dev_run(row: &DevRunRow, now: Moment) -> String {
 /// What a development run does.
 pub(crate) fn dev_run_status(status: &DevRunStatus, now: Moment) -> String {
     match status {
-        DevRunStatus::Recording => "is being recorded".to_owned(),
-        DevRunStatus::Waiting { sentence, .. } => sentence.clone(),
-        DevRunStatus::Starting { .. } => "starts".to_owned(),
+        DevRunStatus::Recording { sentence, .. }
+        | DevRunStatus::Waiting { sentence, .. }
+        | DevRunStatus::Starting { sentence, .. } => sentence.clone(),
         DevRunStatus::Running { since, limit_at, .. } => {
             let limit = limit_at.map(|at| format!(", at most {} more", at.since(now))).unwrap_or_default();
             format!("runs since {}{limit}", now.since(*since))
         }
-        DevRunStatus::Stopping { cause, .. } => format!("is being ended: {}", stop_cause(cause)),
+        DevRunStatus::Stopping { cause, sentence, .. } => {
+            format!("is being ended: {}; {sentence}", stop_cause(cause))
+        }
         DevRunStatus::Ended { end } => dev_run_end(end),
     }
 }
@@ -100,7 +102,7 @@ pub(crate) fn job_status(row: &JobRow) -> String {
         Some(why) => (format!(" (attempt {})", row.failures.len() + 1), format!("; infrastructure failed it: {why}")),
     };
     match &row.status {
-        JobStatus::Recording => "is being recorded".to_owned(),
+        JobStatus::Recording { sentence, .. } | JobStatus::Concluding { sentence, .. } => sentence.clone(),
         JobStatus::Waiting { sentence, .. } => format!("{}{attempt} {sentence}{last}", row.stage),
         JobStatus::Measuring { sentence: Some(sentence), stage: Some(stage), .. } => {
             format!("{}{attempt}: {}; {sentence}", row.stage, stage_progress(stage))
@@ -112,7 +114,6 @@ pub(crate) fn job_status(row: &JobRow) -> String {
             format!("{}{attempt}: {}", row.stage, stage_progress(stage))
         }
         JobStatus::Measuring { sentence: None, stage: None, .. } => format!("{}{attempt} has the device", row.stage),
-        JobStatus::Concluding => "is being concluded".to_owned(),
         JobStatus::Ended { outcome, .. } => job_outcome(outcome),
     }
 }

@@ -48,6 +48,10 @@ fn lines(view: &RigView) -> Vec<String> {
     if more > 0 {
         lines.push(format!("  and {more} more jobs"));
     }
+    if view.overlooked > 0 {
+        let times = view.overlooked;
+        lines.push(format!("the watchdog found a waiter beside a free ready device, {times} times: please report it"));
+    }
     if let Some(fault) = &view.records_fault {
         lines.push(format!("the records cannot be written: {fault}"));
     }

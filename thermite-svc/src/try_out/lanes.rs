@@ -145,7 +145,7 @@ fn followed(client: &Client, dev_run: DevRunId) -> Followed {
         match news {
             None => {}
             Some(News::Status(status)) => match status {
-                DevRunStatus::Recording | DevRunStatus::Waiting { .. } => {}
+                DevRunStatus::Recording { .. } | DevRunStatus::Waiting { .. } => {}
                 DevRunStatus::Starting { .. }
                 | DevRunStatus::Running { .. }
                 | DevRunStatus::Stopping { .. }
