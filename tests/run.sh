@@ -51,8 +51,9 @@ cargo build -p thermite-svc
 say "tests"
 cargo test --workspace --all-features
 
-say "the embedders' example"
+say "the embedders' examples"
 cargo run --quiet -p thermite-actors --example own_ports
+cargo run --quiet -p thermite-example-own-http -- --demo
 
 say "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --quiet

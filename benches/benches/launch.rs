@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use thermite_actors::host::launch::{Identity, LaunchSpec, Launcher, LauncherSettings, Run, entry};
+use thermite_actors::host::launch::{Identity, LaunchSpec, Launcher, LauncherSettings, Run, Wanted, entry};
 use thermite_actors::ports::StopProof;
 
 /// Runs of each kind.
@@ -32,9 +32,11 @@ async fn measure() -> ExitCode {
         state: place.path().join("state"),
         hidden: Vec::new(),
         program: LauncherSettings::THIS_PROGRAM.into(),
+        wanted: Wanted::BEST,
+        trial_uid: None,
     };
     let launcher = Launcher::open(settings).await.expect("the launcher opens");
-    if !launcher.containment().is_isolating() {
+    if !launcher.containment().has_own_view() {
         println!("skipped: this machine gives no isolation: {:?}", launcher.containment());
         return ExitCode::SUCCESS;
     }

@@ -12,7 +12,7 @@ use thermite_actors::host::clock::BootClock;
 use thermite_actors::host::cpu::CpuDriver;
 use thermite_actors::host::executor::{ExecutorSettings, HostExecutor};
 use thermite_actors::host::ids::OsIds;
-use thermite_actors::host::launch::{Launcher, LauncherSettings, entry};
+use thermite_actors::host::launch::{Launcher, LauncherSettings, Wanted, entry};
 use thermite_actors::host::workspaces::{Accounts, HostWorkspaces};
 use thermite_actors::ports::{MemberPorts, RigSettings, RunRequest};
 use thermite_actors::rig::{AskDevRun, Rig, RigSetup, SubmitJob};
@@ -46,9 +46,11 @@ async fn measure() -> ExitCode {
         state: data.join("runs"),
         hidden: vec![data.clone()],
         program: LauncherSettings::THIS_PROGRAM.into(),
+        wanted: Wanted::BEST,
+        trial_uid: None,
     });
     let launcher = launcher.await.expect("the launcher opens");
-    if !launcher.containment().is_isolating() {
+    if !launcher.containment().has_own_view() {
         println!("skipped: this machine gives no isolation: {}", launcher.containment().missing_in_words());
         return ExitCode::SUCCESS;
     }

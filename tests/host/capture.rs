@@ -9,7 +9,7 @@ use thermite_actors::ports::{OutputSlice, Outputs};
 use thermite_core::ids::DevRunId;
 use thermite_core::limits::{OUTPUT_HEAD_BYTES, OUTPUT_TAIL_BYTES};
 
-use crate::driver::{Place, Rig, alive, everyone, of, wait_until};
+use crate::driver::{Place, alive, of, rigs, wait_until};
 use crate::escape::{adversary, assert_traceless};
 
 /// An output folder of the place, and a development run in it.
@@ -24,12 +24,8 @@ fn look(outputs: &CaptureDir, dev_run: DevRunId, offset: u64) -> OutputSlice {
 #[test]
 fn a_flood_of_a_gigabyte_is_counted_and_its_ends_are_kept_in_little_memory() {
     const GIGABYTE: u64 = 1 << 30;
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
+        let who = place.who;
         let (outputs, dev_run) = outputs(&place);
         let mut spec = place.spec(&["sh", "/run/cases/17_flood.sh"]);
         spec.capture = Some(outputs.file(dev_run));
@@ -53,12 +49,8 @@ fn a_flood_of_a_gigabyte_is_counted_and_its_ends_are_kept_in_little_memory() {
 
 #[test]
 fn a_closed_output_is_not_the_end_of_a_run() {
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
+        let who = place.who;
         let spec = place.spec(&["sh", "/run/cases/18_stdout_closed.sh"]);
 
         let ended = rig.run_to_end(&spec);
@@ -71,12 +63,8 @@ fn a_closed_output_is_not_the_end_of_a_run() {
 
 #[test]
 fn a_held_pipe_does_not_hold_back_the_answer() {
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
+        let who = place.who;
         let (spec, tag) = adversary(&place, "19_pipe_held.sh");
 
         // The writer would go on for 40 s: an answer that waited for it would be later than this.
@@ -92,12 +80,8 @@ fn a_held_pipe_does_not_hold_back_the_answer() {
 
 #[test]
 fn a_kept_writer_lives_on_and_its_output_is_over_all_the_same() {
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
+        let who = place.who;
         let (outputs, dev_run) = outputs(&place);
         let (mut spec, tag) = adversary(&place, "19_pipe_held.sh");
         spec.capture = Some(outputs.file(dev_run));
@@ -115,12 +99,8 @@ fn a_kept_writer_lives_on_and_its_output_is_over_all_the_same() {
 
 #[test]
 fn output_is_read_by_offset_while_the_run_goes_on_and_after_its_rig() {
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
+        let who = place.who;
         let (outputs, dev_run) = outputs(&place);
         let go_on = place.path("work/go-on");
         let mut spec =
@@ -146,12 +126,8 @@ fn output_is_read_by_offset_while_the_run_goes_on_and_after_its_rig() {
 
 #[test]
 fn the_output_of_a_launcher_that_was_killed_is_marked_by_the_rig() {
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
+        let who = place.who;
         let (outputs, dev_run) = outputs(&place);
         let mut spec = place.spec(&["sh", "-c", "printf some; sleep 50"]);
         spec.capture = Some(outputs.file(dev_run));

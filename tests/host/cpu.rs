@@ -10,8 +10,9 @@ use thermite_actors::host::cpu::CpuDriver;
 use thermite_actors::host::cpu::cgroups::{self, Version};
 use thermite_actors::host::cpu::proc_files::{self, CpuList};
 use thermite_actors::ports::TargetDriver;
+use thermite_core::block::{ThrowCause, throw_causes};
 use thermite_core::limits;
-use thermite_core::readiness::{Clocks, Reading, Signal, SignalState};
+use thermite_core::readiness::{Clocks, Reading, Signal, SignalState, ThrottleCounter};
 use thermite_core::time::Moment;
 
 #[test]
@@ -102,9 +103,9 @@ fn a_cpu_set_smaller_than_the_machine_makes_the_direct_sample_decide() {
     assert!(reading.signals.iter().all(|signal| signal.name != "load1"));
     let other = signal(&reading, "direct_sample");
     assert_eq!((other.value, other.limit, other.state), (Some(0.1), Some(0.5), SignalState::Ok));
+    assert_eq!(signal(&reading, "cpu_set").value, Some(2.0));
     let facts = machine.driver.facts();
     assert_eq!((facts.cores, facts.cpus.as_str()), (2, "1-2"));
-    assert_eq!(facts.driver, "cpu, Linux 6.1.0, by other programs' use of CPUs 1-2, not the host's load");
 }
 
 #[test]
@@ -120,13 +121,137 @@ fn a_quota_smaller_than_the_machine_is_said() {
 
     assert_eq!(signal(&reading, "quota").value, Some(1.5));
     assert!(!signal(&reading, "load1_of_host").required);
-    assert!(
-        machine
-            .driver
-            .facts()
-            .driver
-            .ends_with("by other programs' use under a quota of 1.50 cores, not the host's load")
-    );
+    assert!(signal(&reading, "direct_sample").required);
+}
+
+#[test]
+fn which_figure_decides_is_looked_at_anew_for_each_reading() {
+    let machine = Machine::build(4, |machine| {
+        machine.write("proc/self/cgroup", "0::/box\n");
+        machine.write("proc/self/mountinfo", "30 1 0:1 / /cg rw - cgroup2 cgroup2 rw\n");
+        machine.write("cg/box/cpu.max", "max 100000\n");
+        machine.write("cg/box/cpu.stat", "nr_throttled 1\nthrottled_usec 5\n");
+    });
+    let decides = |reading: &Reading| -> Vec<String> {
+        reading.signals.iter().filter(|signal| signal.required).map(|signal| signal.name.clone()).collect()
+    };
+
+    let free = machine.read_after(1_000);
+    machine.write("cg/box/cpu.max", "50000 100000\n");
+    let held = machine.read_after(1_000);
+    machine.write("cg/box/cpu.max", "max 100000\n");
+    machine.write("proc/self/cgroup", "0::/\n");
+    let moved = machine.read_after(1_000);
+    machine.write("proc/self/status", "Cpus_allowed_list:\t2\n");
+    let pinned = machine.read_after(1_000);
+
+    assert_eq!(decides(&free), ["load1", "direct_sample"]);
+    assert_eq!((decides(&held), signal(&held, "quota").value), (vec!["direct_sample".to_owned()], Some(0.5)));
+    assert_eq!(decides(&moved), ["load1", "direct_sample"]);
+    let groups = |reading: &Reading| reading.throttle.iter().map(|counter| counter.group.clone()).collect::<Vec<_>>();
+    assert_eq!((groups(&held), groups(&moved)), (vec!["/box".to_owned(), "/".to_owned()], vec!["/".to_owned()]));
+    // No sample of other CPUs is taken for one of these: the reading waits for its own.
+    assert_eq!((decides(&pinned), signal(&pinned, "cpu_set").value), (vec!["direct_sample".to_owned()], Some(1.0)));
+}
+
+#[test]
+fn where_lxcfs_shows_the_load_the_kernel_is_asked_and_the_direct_sample_decides() {
+    let build = |schedstat: Option<&str>| {
+        Machine::build(2, |machine| {
+            let lxcfs = |file: &str| format!("60 1 0:40 /proc/{file} /proc/{file} rw - fuse.lxcfs lxcfs rw\n");
+            machine.write("proc/self/mountinfo", &["loadavg", "stat"].map(lxcfs).concat());
+            if let Some(text) = schedstat {
+                machine.write("proc/schedstat", text);
+            }
+        })
+    };
+    let running =
+        |ns: [u64; 2]| format!("version 17\ncpu0 0 0 1 1 1 1 {} 7 1\ncpu1 0 0 1 1 1 1 {} 7 1\n", ns[0], ns[1]);
+
+    let host = build(Some(&running([0, 0])));
+    host.write("proc/schedstat", &running([400_000_000, 500_000_000]));
+    let by_host = host.read_after(1_000);
+    let container = build(None);
+    container.busy([20, 0]);
+    let by_container = container.read_after(1_000);
+
+    let load = |name: &str| signal(&by_host, name).value;
+    assert_eq!((load("load1_of_host"), load("load1_by_lxcfs")), (Some(9.5), Some(0.1)), "both figures are recorded");
+    let decides = by_host.signals.iter().filter(|signal| signal.required).map(|signal| signal.name.as_str());
+    assert_eq!(decides.collect::<Vec<_>>(), ["direct_sample"]);
+    let other = signal(&by_host, "direct_sample");
+    assert_eq!((other.value, other.state), (Some(0.9), SignalState::Busy), "the host's, past the container's file");
+    assert_eq!(signal(&by_container, "direct_sample").value, Some(0.2), "a container's view is all there is");
+}
+
+#[test]
+fn what_holds_back_from_above_what_is_visible_is_counted_where_the_kernel_tells() {
+    let machine = Machine::build(2, |machine| {
+        machine.write("proc/self/cgroup", "0::/box\n");
+        machine.write("proc/self/mountinfo", "30 1 0:1 / /cg rw - cgroup2 cgroup2 rw\n");
+        machine.write("cg/box/cpu.stat", "nr_throttled 0\nthrottled_usec 0\n");
+    });
+    let without = machine.read_after(1_000);
+
+    machine.write("cg/box/cpu.stat.local", "throttled_usec 17\n");
+    let with = machine.read_after(1_000);
+    machine.write("cg/box/cpu.stat.local", "throttled_usec 19\n");
+    let later = machine.read_after(1_000);
+
+    assert_eq!(without.throttle.len(), 2, "a file that is not there is no counter");
+    let group = "/box (its own quota or one above it)".to_owned();
+    let counter = |held_ns| ThrottleCounter { group: group.clone(), periods: None, held_ns: Some(held_ns) };
+    assert_eq!((&with.throttle[2], &later.throttle[2]), (&counter(17_000), &counter(19_000)));
+    assert_eq!(throw_causes(&with, &later), [ThrowCause::Throttled { group }]);
+}
+
+#[test]
+fn a_rig_that_is_started_again_goes_on_taking_off_what_its_judge_did() {
+    let machine = Machine::build(2, |machine| machine.write("proc/sys/kernel/random/boot_id", "boot-1\n"));
+    let file = machine.folder.path().join("own-share.json");
+    machine.driver.remember_own_use(&file);
+    // Both CPUs for a minute, until 10 s before the kill.
+    machine.driver.note_own_use(120_000_000_000, Moment::from_millis(0), Moment::from_millis(10_000));
+    machine.write("proc/loadavg", "1.40 0 0 1/1 1\n");
+    let gate = |machine: &Machine, driver: &CpuDriver| {
+        machine.clock.fetch_add(10_000, Ordering::SeqCst);
+        let reading = driver.read_here();
+        let figure = |name: &str| signal(&reading, name).value.unwrap();
+        (signal(&reading, "load1").state, figure("load1"), figure("load1_own"))
+    };
+
+    let again = machine.again();
+    again.remember_own_use(&file);
+    let forgetful = machine.again();
+    machine.write("proc/loadavg", "1.60 0 0 1/1 1\n");
+    let remembered = gate(&machine, &again);
+    let forgot = gate(&machine, &forgetful);
+
+    assert_eq!(remembered.0, SignalState::Ok, "{remembered:?}");
+    assert!((remembered.1 + remembered.2 - 1.60).abs() < 1e-9 && remembered.2 > 0.5, "{remembered:?}");
+    assert_eq!((forgot.0, forgot.2), (SignalState::Busy, 0.0), "it would wait for its own work to fade");
+}
+
+#[test]
+fn a_share_of_another_boot_of_later_or_torn_is_none() {
+    let machine = Machine::build(2, |machine| machine.write("proc/sys/kernel/random/boot_id", "boot-2\n"));
+    let file = machine.folder.path().join("own-share.json");
+    for (text, expected) in [
+        (r#"{"boot":"boot-2","share":{"cores":1.5,"at":11000}}"#, 1.5),
+        (r#"{"boot":"boot-1","share":{"cores":1.5,"at":11000}}"#, 0.0),
+        (r#"{"boot":"boot-2","share":{"cores":1.5,"at":11001}}"#, 0.0),
+        (r#"{"boot":"boot-2","share":{"cores":-1.5,"at":11000}}"#, 0.0),
+        (r#"{"boot":"boot-2","share":{"cores":1.5,"#, 0.0),
+        ("", 0.0),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        machine.clock.store(11_000, Ordering::SeqCst);
+        let driver = machine.again();
+        driver.remember_own_use(&file);
+        let own = signal(&driver.read_here(), "load1_own").value.unwrap();
+
+        assert!((own - expected).abs() < 1e-9, "{text}: {own}");
+    }
 }
 
 #[test]
@@ -254,7 +379,7 @@ fn facts_name_machine_model_governor_and_cpus() {
     assert_eq!(facts.model, "A Very Fast CPU");
     assert_eq!(facts.clock_policy, "governor performance and powersave");
     assert_eq!((facts.cpus.as_str(), facts.cores), ("0-3", 4));
-    assert_eq!(facts.driver, "cpu, Linux 6.1.0, by the host's load");
+    assert_eq!(facts.driver, "cpu, Linux 6.1.0");
     assert!(facts.uuid.starts_with("cpu-") && !facts.uuid.contains("3d1219c7"), "the id itself is not shown");
 }
 
@@ -371,8 +496,18 @@ impl Machine {
             let now = read_clock.load(Ordering::SeqCst);
             Clocks { boot_ms: now, monotonic_ms: now, wall_ms: now }
         };
-        let driver = CpuDriver::below(folder.path().to_owned(), Arc::new(clocks));
+        let driver = CpuDriver::with_load(folder.path().to_owned(), Arc::new(clocks), Arc::new(|| Some(9.5)));
         Machine { folder, clock, driver }
+    }
+
+    /// A driver of another life of the rig.
+    fn again(&self) -> CpuDriver {
+        let clock = Arc::clone(&self.clock);
+        let clocks = move || {
+            let now = clock.load(Ordering::SeqCst);
+            Clocks { boot_ms: now, monotonic_ms: now, wall_ms: now }
+        };
+        CpuDriver::below(self.folder.path().to_owned(), Arc::new(clocks))
     }
 
     fn write(&self, path: &str, text: &str) {

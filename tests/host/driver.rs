@@ -18,7 +18,7 @@ use thermite_actors::host::launch::{Identity, LaunchSpec};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The uid an ordinary user's rig has when the tests run as root.
-const ORDINARY: u32 = 70_413;
+pub(crate) const ORDINARY: u32 = 70_413;
 /// The uid of runs of a root rig.
 pub(crate) const RUNS_UID: u32 = 70_512;
 
@@ -48,6 +48,15 @@ pub(crate) fn everyone() -> Vec<Who> {
         return vec![Who::Root, Who::Ordinary];
     }
     vec![Who::Root, Who::Ordinary, Who::Delegated]
+}
+
+/// A place and a rig for everyone a rig can be here, one after the other; who can launch nothing is said and left out.
+pub(crate) fn rigs() -> impl Iterator<Item = (Place, Rig)> {
+    everyone().into_iter().filter_map(|who| {
+        let place = Place::new(who);
+        let rig = Rig::start(&place);
+        rig.isolates().then_some((place, rig))
+    })
 }
 
 /// Where cgroup v2 is.
@@ -80,14 +89,54 @@ pub(crate) struct Place {
     pub(crate) root: tempfile::TempDir,
     /// The group that was given to a user.
     delegated: Option<PathBuf>,
+    /// What its rig is told of containment.
+    pub(crate) wanted: &'static str,
+    /// The uid of its runs, where the rig is root: their own alone, where they are ended by it.
+    pub(crate) runs_uid: u32,
+}
+
+/// A uid that no other test of this machine has, and the next is nobody's either: what is ended by its uid must be.
+fn own_uid() -> u32 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let n = NEXT.fetch_add(2, Ordering::Relaxed) % 1_000;
+    100_000_000 + (std::process::id() % 1_000_000) * 1_000 + u32::try_from(n).unwrap()
 }
 
 impl Place {
+    /// A place whose rig uses the layers that `wanted` says.
+    pub(crate) fn with_layers(who: Who, wanted: &'static str) -> Place {
+        let mut place = Place::new(who);
+        place.wanted = wanted;
+        if who == Who::Root {
+            place.runs_uid = own_uid();
+            std::os::unix::fs::chown(place.path("work"), Some(place.runs_uid), Some(place.runs_uid)).unwrap();
+        }
+        place
+    }
+
+    /// Whether runs have a view of their own.
+    fn has_own_view(&self) -> bool {
+        self.wanted.starts_with("best") || self.wanted.starts_with("namespaces")
+    }
+
+    /// A script of the escape cases as a run of this place reaches it.
+    pub(crate) fn case(&self, script: &str) -> String {
+        if self.has_own_view() { format!("/run/cases/{script}") } else { cases().join(script).display().to_string() }
+    }
+
+    /// What a rig of this place is opened with.
+    pub(crate) fn opening(&self, name: &str) -> Value {
+        json!({
+            "rig": name, "state": self.path("state"), "hidden": [self.path("data")], "wanted": self.wanted,
+            "trial_uid": (self.who == Who::Root && !self.has_own_view()).then_some(self.runs_uid + 1),
+        })
+    }
+
     pub(crate) fn new(who: Who) -> Place {
         let root = tempfile::Builder::new().prefix("thermite-host-").tempdir_in(base()).unwrap();
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let delegated = (who == Who::Delegated).then(delegate);
-        let place = Place { who, root, delegated };
+        let place = Place { who, root, delegated, wanted: "best", runs_uid: RUNS_UID };
         for folder in ["state", "data", "work", "out", "open"] {
             let path = place.path(folder);
             fs::create_dir(&path).unwrap();
@@ -139,9 +188,15 @@ impl Place {
     pub(crate) fn spec(&self, argv: &[&str]) -> LaunchSpec {
         let name = unique("run");
         let identity = match self.who {
-            Who::Root => Identity::Dedicated { uid: RUNS_UID, gid: RUNS_UID },
+            Who::Root => Identity::Dedicated { uid: self.runs_uid, gid: self.runs_uid },
             Who::Ordinary | Who::Delegated => Identity::RigsUser,
         };
+        let escape_bin_at = if self.has_own_view() { "/run/escape-bin" } else { escape_bin() };
+        let given = [
+            (cases(), "/run/cases".into()),
+            (escape_bin().into(), "/run/escape-bin".into()),
+            (rig_program(), "/run/host-rig".into()),
+        ];
         LaunchSpec {
             capture: Some(self.path("out").join(&name)),
             name,
@@ -149,16 +204,12 @@ impl Place {
             env: vec![
                 ("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into()),
                 ("HOME".into(), thermite_actors::host::launch::HOME_AT.into()),
-                ("ESCAPE_BIN".into(), "/run/escape-bin".into()),
+                ("ESCAPE_BIN".into(), escape_bin_at.into()),
             ],
             workspace: self.path("work"),
             workspace_at: "/run/thermite/work".into(),
             workspace_read_only: false,
-            read_only: vec![
-                (cases(), "/run/cases".into()),
-                (escape_bin().into(), "/run/escape-bin".into()),
-                (rig_program(), "/run/host-rig".into()),
-            ],
+            read_only: if self.has_own_view() { given.into() } else { Vec::new() },
             hidden: vec![self.path("data")],
             nodes: Vec::new(),
             identity,
@@ -290,8 +341,7 @@ impl Rig {
 
     pub(crate) fn start_named(place: &Place, name: &str) -> Rig {
         let mut rig = Rig::spawn(place.command(), name);
-        let request = json!({ "rig": name, "state": place.path("state"), "hidden": [place.path("data")] });
-        rig.containment = rig.ok("open", request);
+        rig.containment = rig.ok("open", place.opening(name));
         rig
     }
 

@@ -6,10 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::{Value, json};
 use thermite_actors::host::launch::LaunchSpec;
 
-use crate::driver::{Place, Rig, Who, alive, everyone, is_root, of, rig_program, unique, wait_until};
+use crate::driver::{Place, Rig, Who, alive, everyone, is_root, of, rig_program, rigs, unique, wait_until};
 
 /// A script, and how many of its processes are seen at once when it has unfolded.
-const LASTING: [(&str, usize); 8] = [
+pub(crate) const LASTING: [(&str, usize); 8] = [
     ("01_daemon.sh", 4),
     ("03_many.sh", 201),
     ("04_ignore_signals.sh", 5),
@@ -21,11 +21,11 @@ const LASTING: [(&str, usize); 8] = [
 ];
 
 /// Scripts whose command ends at once and leaves this many.
-const LEAVING: [(&str, usize); 2] = [("02_leader_exits.sh", 1), ("11_nohup.sh", 1)];
+pub(crate) const LEAVING: [(&str, usize); 2] = [("02_leader_exits.sh", 1), ("11_nohup.sh", 1)];
 
 pub(crate) fn adversary(place: &Place, script: &str) -> (LaunchSpec, String) {
     let tag = unique("tag");
-    (place.spec(&["sh", &format!("/run/cases/{script}"), &tag]), tag)
+    (place.spec(&["sh", &place.case(script), &tag]), tag)
 }
 
 pub(crate) fn see(script: &str, tag: &str, at_least: usize) {
@@ -34,15 +34,23 @@ pub(crate) fn see(script: &str, tag: &str, at_least: usize) {
 
 /// A rig with one adversary unfolded.
 fn unfolded(place: &Place, script: &str, at_least: usize, keeps: bool) -> Option<(Rig, LaunchSpec, String, Value)> {
-    let mut rig = Rig::start(place);
-    if !rig.isolates() {
-        return None;
-    }
+    let rig = Rig::start(place);
+    rig.isolates().then(|| unfold(rig, place, script, at_least, keeps))
+}
+
+/// Starts an adversary in a rig and sees it unfold.
+pub(crate) fn unfold(
+    mut rig: Rig,
+    place: &Place,
+    script: &str,
+    at_least: usize,
+    keeps: bool,
+) -> (Rig, LaunchSpec, String, Value) {
     let (mut spec, tag) = adversary(place, script);
     spec.keeps_leftovers = keeps;
     let facts = rig.run(&spec);
     see(script, &tag, at_least);
-    Some((rig, spec, tag, facts))
+    (rig, spec, tag, facts)
 }
 
 #[test]
@@ -153,12 +161,8 @@ fn a_rig_and_its_launcher_killed_together_leave_nothing() {
 
 #[test]
 fn a_run_reaches_nothing_outside_its_containment() {
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
+        let who = place.who;
         let (secret, open) = (place.path("data/secret"), place.path("open"));
         let pid = rig.pid().to_string();
         let mut spec = place.spec(&["/run/host-rig", "hostile", secret.to_str().unwrap(), "/run/thermite/open", &pid]);
@@ -219,12 +223,8 @@ fn a_setuid_program_gives_a_run_nothing() {
         println!("not root: no setuid program can be made, so this is not tested");
         return;
     }
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
+        let who = place.who;
         let program = place.path("open/id");
         fs::copy("/usr/bin/id", &program).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
@@ -241,12 +241,8 @@ fn a_setuid_program_gives_a_run_nothing() {
 #[test]
 fn a_fork_bomb_is_capped_and_its_neighbour_of_the_same_uid_is_not() {
     const MOST: u64 = thermite_core::limits::RUN_PROCESSES_MAX;
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
+        let who = place.who;
         let mut bomb = place.spec(&["sh", "-c", "/run/host-rig forks 5000; exec sleep 50"]);
         bomb.keeps_leftovers = true;
         rig.run(&bomb);
@@ -263,12 +259,12 @@ fn a_fork_bomb_is_capped_and_its_neighbour_of_the_same_uid_is_not() {
     }
 }
 
-fn all() -> impl Iterator<Item = (&'static str, usize, bool)> {
+pub(crate) fn all() -> impl Iterator<Item = (&'static str, usize, bool)> {
     let lasting = LASTING.into_iter().map(|(script, count)| (script, count, false));
     lasting.chain(LEAVING.into_iter().map(|(script, count)| (script, count, true)))
 }
 
-fn kill(pid: &Value) {
+pub(crate) fn kill(pid: &Value) {
     send(pid, rustix::process::Signal::KILL);
 }
 
@@ -279,7 +275,7 @@ pub(crate) fn send(pid: &Value, signal: rustix::process::Signal) {
 }
 
 /// A new rig of the same name sweeps; the proof comes before the answer.
-fn sweep_as_a_new_rig(place: &Place, name: &str) {
+pub(crate) fn sweep_as_a_new_rig(place: &Place, name: &str) {
     let mut new = Rig::spawn(place.command(), name);
     let swept = new.ok("sweep", json!({ "rig": name, "state": place.path("state"), "uids": [] }));
     assert_eq!(swept["proof"], "empty", "{swept}");

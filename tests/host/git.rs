@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use thermite_actors::host::git::Git;
 use thermite_actors::host::git::capture::Captured;
 use thermite_actors::host::git::command::GitCommand;
-use thermite_core::limits::CHANGE_BYTES_MAX;
+use thermite_core::limits::{CHANGE_BYTES_MAX, COMMIT_FILE_BYTES_MAX};
 use thermite_core::time::Span;
 
 use crate::driver::{alive, unique, wait_until};
@@ -363,6 +363,28 @@ fn a_pipe_does_not_hold_the_rig_up() {
     let captured = lane.capture_all();
 
     assert_eq!(listing(&lane.laid_out(&captured)), ["b = 1"]);
+}
+
+#[test]
+fn a_commit_with_a_file_that_is_too_large_is_refused_before_it_is_copied() {
+    let repo = Repo::with(&[("a", "1\n")]);
+    let file = std::fs::File::create(repo.path().join("big one")).unwrap();
+    file.set_len(100 * 1024 * 1024).unwrap();
+    let large = repo.commit("a large file");
+    let rig = Git::open(&repo.data()).unwrap();
+    let found = rig.repository(&repo.path()).unwrap();
+
+    let fault = rig.keep(&found, &large).unwrap_err().to_string();
+
+    assert_eq!(
+        fault,
+        format!(
+            "big one is 104857600 bytes long in commit {large}, at most {COMMIT_FILE_BYTES_MAX}; commit it smaller, or \
+             have the kit's build make it or fetch it"
+        )
+    );
+    let first = repo.git(&["rev-parse", "HEAD~1"]);
+    assert_eq!(rig.keep(&found, &first), Ok(()), "its neighbours are not");
 }
 
 #[test]

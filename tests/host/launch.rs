@@ -9,7 +9,7 @@ use thermite_actors::host::launch::{Identity, REPORT_BYTES_MAX, hand_over, toolc
 use thermite_core::limits;
 
 use crate::driver::{
-    Place, RUNS_UID, Rig, Who, alive, cgroup_mount, everyone, is_root, of, rig_program, unique, wait_until,
+    Place, RUNS_UID, Rig, Who, alive, cgroup_mount, everyone, is_root, of, rig_program, rigs, unique, wait_until,
 };
 use crate::escape::{adversary, assert_traceless, see};
 
@@ -18,12 +18,8 @@ const BEYOND_GRACE_NS: u64 = 2_000_000_000;
 
 #[test]
 fn a_command_runs_and_its_end_is_told_and_proved() {
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
+        let who = place.who;
         let spec = place.spec(&["sh", "-c", "echo out; echo err >&2; echo made >made; pwd; exit 7"]);
 
         let ended = rig.run_to_end(&spec);
@@ -57,12 +53,7 @@ fn every_layer_this_machine_can_give_is_in_force() {
 
 #[test]
 fn nothing_runs_before_the_gate_is_opened() {
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
         let spec = place.spec(&["sh", "-c", "echo ran >ran"]);
         rig.launch(&spec);
         let file = fs::read_to_string(place.path("state/runs").join(format!("{}.json", spec.name))).unwrap();
@@ -78,12 +69,7 @@ fn nothing_runs_before_the_gate_is_opened() {
 
 #[test]
 fn the_next_run_is_prepared_while_the_last_one_runs() {
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
         let (first, tag) = adversary(&place, "01_daemon.sh");
         let second = place.spec(&["true"]);
         rig.run(&first);
@@ -99,12 +85,8 @@ fn the_next_run_is_prepared_while_the_last_one_runs() {
 
 #[test]
 fn a_polite_command_ends_in_its_grace_and_a_deaf_one_at_its_end() {
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
+        let who = place.who;
         let polite =
             place.spec(&["sh", "-c", "trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.01; done"]);
         rig.run(&polite);
@@ -129,12 +111,8 @@ fn a_polite_command_ends_in_its_grace_and_a_deaf_one_at_its_end() {
 
 #[test]
 fn a_second_stop_joins_the_first_or_cuts_its_grace_short() {
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
+        let who = place.who;
         let (spec, tag) = adversary(&place, "04_ignore_signals.sh");
         rig.run(&spec);
         see("04_ignore_signals.sh", &tag, 5);
@@ -155,12 +133,7 @@ fn a_second_stop_joins_the_first_or_cuts_its_grace_short() {
 
 #[test]
 fn a_run_that_is_let_go_of_is_ended() {
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
         let (spec, tag) = adversary(&place, "01_daemon.sh");
         rig.run(&spec);
         see("01_daemon.sh", &tag, 4);
@@ -174,12 +147,7 @@ fn a_run_that_is_let_go_of_is_ended() {
 
 #[test]
 fn a_launch_that_is_forgotten_half_way_leaves_nothing() {
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
         for _ in 0..10 {
             let forgotten = rig.ok("launch-and-forget", json!({ "spec": place.spec(&["true"]) }));
             assert_eq!(forgotten, true, "it was at its gate within one look");
@@ -241,12 +209,8 @@ fn a_rig_that_keeps_its_files_to_itself_does_not_close_a_run_s_places() {
 
 #[test]
 fn a_command_is_timed_from_exec_to_exit_and_not_by_its_preparation() {
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
+        let who = place.who;
         let spec = place.spec(&["sh", "-c", "sleep 0.3"]);
         rig.launch(&spec);
         // The gate stays closed for longer than the command takes.
@@ -267,12 +231,8 @@ fn a_command_is_timed_from_exec_to_exit_and_not_by_its_preparation() {
 fn the_cpu_time_of_the_whole_tree_is_told() {
     // A child of a child computes; nobody waits for the last one but the init.
     let script = "(sh -c 'i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done' ; true) & wait";
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
+        let who = place.who;
         let busy = rig.run_to_end(&place.spec(&["sh", "-c", script]));
         let idle = rig.run_to_end(&place.spec(&["sleep", "0.1"]));
 
@@ -284,12 +244,8 @@ fn the_cpu_time_of_the_whole_tree_is_told() {
 
 #[test]
 fn descriptor_3_is_read_to_the_end_and_kept_to_its_limit() {
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
+        let who = place.who;
         let mut short = place.spec(&["sh", "-c", "for i in 1 2 3; do echo $i >&3; done; echo out"]);
         short.reports_times = true;
         assert_eq!(rig.run_to_end(&short)["reported"], "1\n2\n3\n", "as {who:?}");
@@ -312,12 +268,8 @@ fn a_run_has_private_places_and_the_environment_it_was_given() {
     let script = "for d in /tmp /var/tmp /dev/shm \"$HOME\" .; do echo x >$d/mine && echo wrote $d; done; \
                   ls /tmp /dev/shm; env | sort; id -u; cat /proc/sys/kernel/pid_max >/dev/null && ls /proc | grep -c '^[0-9]*$'; \
                   echo x >/dev/null && head -c 1 /dev/urandom >/dev/null && echo nodes; tty; exec 2>/dev/null; ls /run";
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
+        let who = place.who;
         let mut spec = place.spec(&["sh", "-c", script]);
         spec.env.push(("GREETING".into(), "good day = fine".into()));
 
@@ -340,12 +292,8 @@ fn a_run_has_private_places_and_the_environment_it_was_given() {
 
 #[test]
 fn a_workspace_is_seen_where_it_was_asked_for_also_inside_a_hidden_tree() {
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
+        let who = place.who;
         // A tree at its own path, whose folder is hidden with all else in it.
         let root = place.root.path().to_owned();
         let mut spec = place.spec(&["sh", "-c", "pwd; ls ..; echo x >here"]);
@@ -369,12 +317,8 @@ fn a_workspace_is_seen_where_it_was_asked_for_also_inside_a_hidden_tree() {
 fn what_is_hidden_is_not_seen_in_a_given_tree_either_and_what_is_given_is_seen_in_a_hidden_one() {
     let script = "cat inner/secret key shared/secret /run/thermite/data/secret; cat \"$0\"/secret; echo x >wrote; echo x >inner/x; ls -A inner; \
                   cat inner/model/weights";
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
+        let who = place.who;
         for folder in ["work/inner", "work/inner/model", "work/shared"] {
             fs::create_dir(place.path(folder)).unwrap();
         }
@@ -406,12 +350,7 @@ fn what_is_hidden_is_not_seen_in_a_given_tree_either_and_what_is_given_is_seen_i
 
 #[test]
 fn what_cannot_be_launched_is_refused_with_the_thing_named_and_leaves_nothing() {
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
         for (program, says) in [("no-such-program", "No such file"), ("/etc/passwd", "Permission denied")] {
             let spec = place.spec(&[program]);
             rig.launch(&spec);
@@ -440,7 +379,7 @@ fn what_cannot_be_launched_is_refused_with_the_thing_named_and_leaves_nothing() 
 }
 
 #[test]
-fn without_namespaces_everything_is_refused_and_the_reason_is_told() {
+fn where_nothing_but_namespaces_is_wanted_all_is_refused_without_them_and_the_reason_is_told() {
     let place = Place::new(Who::Ordinary);
     // A user namespace in which no further one can be made, and in which this user is not root.
     let script = "echo 0 >/proc/sys/user/max_user_namespaces && exec \"$0\"";
@@ -458,12 +397,12 @@ fn without_namespaces_everything_is_refused_and_the_reason_is_told() {
     let name = unique("t");
     let mut rig = Rig::spawn(shell, &name);
 
-    rig.containment = rig.ok("open", json!({ "rig": name, "state": state, "hidden": [] }));
+    rig.containment = rig.ok("open", json!({ "rig": name, "state": state, "hidden": [], "wanted": "namespaces" }));
 
     assert!(!rig.has("namespaces"), "{}", rig.containment);
     assert!(rig.containment["missing"].to_string().contains("clone3"), "{}", rig.containment);
     let fault = rig.call("launch", json!({ "spec": place.spec(&["true"]) })).unwrap_err();
-    assert!(fault.contains("isolate the run") && fault.contains("clone3"), "{fault}");
+    assert!(fault.contains("contain the run") && fault.contains("clone3"), "{fault}");
 }
 
 #[test]
@@ -472,12 +411,8 @@ fn a_granted_device_node_opens_and_no_other_is_there() {
         println!("not root: no device node can be made, so this is not tested");
         return;
     }
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
+        let who = place.who;
         let (granted, other) = (unique("/dev/thermite-test"), unique("/dev/thermite-test"));
         for node in [&granted, &other] {
             // A second /dev/full: it opens, and harms nobody.
@@ -505,12 +440,8 @@ fn a_card_that_is_not_granted_is_out_of_reach() {
         println!("not root: no device node can be made, so this is not tested");
         return;
     }
-    for who in everyone() {
-        let place = Place::new(who);
-        let mut rig = Rig::start(&place);
-        if !rig.isolates() {
-            continue;
-        }
+    for (place, mut rig) in rigs() {
+        let who = place.who;
         let card = unique("/dev/thermite-card");
         assert!(Command::new("mknod").args(["-m", "666", &card, "c", "1", "7"]).status().unwrap().success());
         let mut spec = place.spec(&["sh", "/run/cases/20_open_card.sh", "1", "7"]);

@@ -3,12 +3,18 @@
 
 mod capture;
 mod cpu;
+mod doctor;
 mod driver;
 mod escape;
 mod executor;
 mod git;
 mod kit;
 mod launch;
+mod layers;
+#[expect(dead_code, reason = "the whole-rig tests use the rest")]
+#[path = "../service/quota_group.rs"]
+mod quota_group;
 mod repo;
 mod sweep;
+mod thrown;
 mod workspaces;

@@ -87,6 +87,8 @@ impl Rig {
                     state: path(&request["state"]),
                     hidden: request["hidden"].as_array().into_iter().flatten().map(path).collect(),
                     program: LauncherSettings::THIS_PROGRAM.into(),
+                    wanted: request["wanted"].as_str().unwrap_or("best").parse()?,
+                    trial_uid: serde_json::from_value(request["trial_uid"].clone()).map_err(|e| e.to_string())?,
                 };
                 let launcher = Launcher::open(settings).await.map_err(|fault| fault.to_string())?;
                 let containment = serde_json::to_value(launcher.containment()).expect("plain data has a JSON form");
@@ -123,6 +125,11 @@ impl Rig {
             "stop" => {
                 let proof = self.run(request)?.stop(request["gently"] == true).await;
                 Ok(proof_value(proof))
+            }
+            "over" => Ok(self.run(request)?.is_over().into()),
+            "processes" => {
+                let found = self.run(request)?.processes(100);
+                Ok(found.into_iter().map(|process| json!({ "pid": process.pid, "command": process.command })).collect())
             }
             "finished" => {
                 self.run(request)?.finished().await;

@@ -363,8 +363,19 @@ fn a_command_that_can_never_start_is_refused_with_what_is_missing() {
     assert_eq!(check(&["no-such-tool"]), missing("no-such-tool", &path));
     assert_eq!(check(&["script"]), missing("script", &path));
     assert_eq!(check(&["./tool"]), missing("./tool", &tree.display().to_string()));
-    assert_eq!(check(&["./plain"]), missing("./plain", &tree.display().to_string()));
-    assert_eq!(check(&["./bins"]), missing("./bins", &tree.display().to_string()));
+    let said = |argv: &[&str]| check(argv).unwrap_err().to_string();
+    let plain = tree.join("./plain").display().to_string();
+    assert_eq!(
+        said(&["./plain"]),
+        format!(
+            "program ./plain is not executable: {plain} has no execute permission; set it with `chmod +x`, or name its \
+             interpreter first"
+        )
+    );
+    let folder_said = format!("program ./bins is not executable: {} is a folder", tree.join("./bins").display());
+    assert_eq!(said(&["./bins"]), folder_said);
+    write(&bins.join("data"), "no program\n");
+    assert!(said(&["data"]).starts_with("program data is not executable: "), "found by name too");
     let many = vec!["tool"; limits::COMMAND_ARGS_MAX + 1];
     assert_eq!(
         check(&many).unwrap_err().to_string(),
@@ -379,6 +390,19 @@ fn a_command_that_can_never_start_is_refused_with_what_is_missing() {
     assert_eq!(workspaces.check_command(&own_path), missing("tool", "/no/where"));
     let odd = workspaces.check_command(&dev_run(tree, &["tool"], &[("A=B", "1")])).unwrap_err().to_string();
     assert_eq!(odd, "a variable's name is \"A=B\"; it must be not empty and without '='");
+}
+
+#[test]
+fn a_lane_whose_worktree_was_deleted_is_refused_when_it_asks() {
+    let repo = Repo::with(&[("kit.toml", KIT), ("src/a.c", "1\n")]);
+    let lane = repo.lane("lane-1");
+    let workspaces = HostWorkspaces::open(&repo.data(), Accounts::rigs_user(), "/usr/bin:/bin".into()).unwrap();
+    std::fs::remove_dir_all(&lane).unwrap();
+
+    let asked = workspaces.check_command(&dev_run(&lane, &["sh"], &[])).unwrap_err();
+
+    let said = asked.to_string();
+    assert!(said.starts_with(&format!("lane 1's worktree {} is gone; make it again there", lane.display())), "{said}");
 }
 
 fn dev_run(worktree: &Path, argv: &[&str], env: &[(&str, &str)]) -> DevRunSpec {

@@ -17,4 +17,5 @@ mod records;
 mod runs;
 mod scenario;
 mod sentences;
+mod sleeping;
 mod stopping;

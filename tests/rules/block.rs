@@ -122,6 +122,52 @@ fn five_thrown_blocks_are_borne_and_the_sixth_ends_the_attempt() {
 }
 
 #[test]
+fn too_many_thrown_blocks_are_said_by_their_cause() {
+    let clocks = |slept: u64, stepped: u64| {
+        thrown(|after| {
+            after.clocks.boot_ms += slept;
+            after.clocks.wall_ms += slept + stepped;
+        })
+    };
+    let other = thrown(|after| after.signals.push(signal(names::OTHER_PROGRAMS, Some(1.0), 0.0, "")));
+    let slowed = thrown(|after| after.signals[1] = signal(names::SLOWED, Some(64.0), 0.0, "bits"));
+    let both_groups = thrown(|after| {
+        after.throttle[0].periods = Some(4);
+        after.throttle.push(counter("/", Some(1), None));
+    });
+
+    for (kind, text) in [
+        (clocks(30_000, 0), "the machine slept in 6 of 6 blocks"),
+        (clocks(0, 5_000), "the wall clock stepped in 6 of 6 blocks"),
+        (other, "another program used the device in 6 of 6 blocks"),
+        (slowed, "the device was slowed for heat or power in 6 of 6 blocks"),
+        (both_groups, "throttled 6 of 6 blocks: a CPU quota held back group /"),
+    ] {
+        assert_eq!(said_of(&vec![kind; 6]), text);
+    }
+    let mut mixed = vec![clocks(30_000, 0); 2];
+    mixed.extend(vec![throttled(); 3]);
+    mixed.push(lost(Side::Change));
+    mixed.extend(vec![accepted(); 4]);
+    assert_eq!(
+        said_of(&mixed),
+        "throttled 3 of 10 blocks: a CPU quota held back group /rig; the machine slept in 2 of 10 blocks; a measured \
+         process died of infrastructure in 1 of 10 blocks (6 of 10 blocks were thrown away)"
+    );
+    let alike = [vec![lost(Side::Champion); 3], vec![lost(Side::Change); 3]].concat();
+    assert_eq!(said_of(&alike), "a measured process died of infrastructure in 6 of 6 blocks");
+}
+
+#[test]
+fn a_failure_that_was_recorded_without_its_causes_is_still_read() {
+    let old = r#"{"infrastructure":"too_many_thrown","thrown":6,"of":9,"cause":"the machine slept"}"#;
+
+    let failure: InfrastructureFailure = serde_json::from_str(old).unwrap();
+
+    assert_eq!(failure.to_string(), "6 of 9 blocks were thrown away");
+}
+
+#[test]
 fn with_many_accepted_blocks_a_quarter_of_them_is_borne() {
     let mut blocks = vec![accepted(); 100];
     blocks.extend(vec![throttled(); 25]);
@@ -186,6 +232,18 @@ fn throttled() -> TriedBlock {
     let mut figures = times(Moment::START, Order::Baab, 1.0, 0);
     figures.after.throttle[0].periods = Some(4);
     TriedBlock::judged(Order::Baab, figures)
+}
+
+fn thrown(change: impl FnOnce(&mut Reading)) -> TriedBlock {
+    let mut figures = times(Moment::START, Order::Baab, 1.0, 0);
+    figures.before.throttle.push(counter("/", Some(0), None));
+    change(&mut figures.after);
+    TriedBlock::judged(Order::Baab, figures)
+}
+
+fn said_of(blocks: &[TriedBlock]) -> String {
+    let failure = thrown_too_often(Pair::ChampionAndChange, blocks);
+    failure.expect("more than are borne").to_string()
 }
 
 fn lost(running: Side) -> TriedBlock {

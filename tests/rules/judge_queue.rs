@@ -196,6 +196,30 @@ fn five_infrastructure_failures_end_a_job_without_a_verdict() {
 }
 
 #[test]
+fn a_change_that_is_killed_more_often_than_chance_allows_has_failed_itself() {
+    let killed = |killed: u32| InfrastructureFailure::ChangeKilled { killed, of: killed };
+    let mut rig = Scenario::one_shared_device();
+    rig.submit(1);
+    rig.submit(2);
+
+    // 6 of 6 may be chance (1 in 32), and 12 of 12 is not (1 in 2,048).
+    rig.stage_ends(StageResult::Infrastructure(killed(6)));
+    assert_eq!(rig.outcome(1), None);
+    rig.stage_ends(StageResult::Infrastructure(died()));
+    rig.advance(limits::RETRY_AFTER);
+    rig.stage_ends(StageResult::Infrastructure(killed(6)));
+
+    let why = killed(6).to_string();
+    assert_eq!(rig.outcome(1), Some(&JobOutcome::ChangeFailed { step: ChangeStep::Measure, why: why.clone() }));
+    assert_eq!(rig.outcome(2), None, "each job counts its own");
+    assert_eq!(
+        why,
+        "the change's measured run was ended by SIGKILL in 6 of 6 blocks, the champion's in none; neither the rig nor \
+         the kernel for lack of memory did it"
+    );
+}
+
+#[test]
 fn a_failed_attempt_rests_and_lanes_wait_meanwhile() {
     let mut rig = Scenario::one_shared_device();
     rig.submit(1);

@@ -54,6 +54,21 @@ fn the_judges_own_share_is_taken_off_and_recorded() {
 }
 
 #[test]
+fn what_keeps_a_device_busy_is_said_with_figure_limit_and_what_was_taken_off() {
+    let reading = |own: f64| {
+        let mut reading = quiet(Moment::START);
+        reading.signals = vec![load1(Some(2.61), own, 2), load1_own(own), direct_sample(Some(0.75), 2)];
+        reading.not_ready().unwrap()
+    };
+
+    assert_eq!(
+        reading(0.30),
+        "load1 2.31 of at most 1.50 cores (2.61 less the judge's own 0.30), direct_sample 0.75 of at most 0.50 cores"
+    );
+    assert_eq!(reading(0.0), "load1 2.61 of at most 1.50 cores, direct_sample 0.75 of at most 0.50 cores");
+}
+
+#[test]
 fn a_load_that_cannot_be_read_is_unknown() {
     assert_eq!(load1(None, 0.0, 2).state, SignalState::Unknown);
     assert_eq!(load1(Some(f64::NAN), 0.0, 2).state, SignalState::Unknown);

@@ -198,6 +198,48 @@ fn losses_of_the_change_alone_are_taken_for_steered() {
 }
 
 #[test]
+fn only_kills_of_the_change_without_a_cause_that_can_be_seen_are_said_as_such() {
+    let killed = |side| StepReport::Killed { side, why: "killed".to_owned() };
+    let lost = |side| StepReport::Lost { side, why: "killed for memory".to_owned() };
+    let end_of = |report: &dyn Fn(u32) -> StepReport| {
+        let mut tried = 0;
+        let end = Rig::new(plan()).run(|now, step| {
+            if matches!(step, StageStep::Block { .. }) {
+                tried += 1;
+                return report(tried);
+            }
+            well(now, step, 0.97, 0)
+        });
+        let StageEnd::Infrastructure { why, .. } = end else { panic!("{end:?}") };
+        why
+    };
+
+    let each_time = end_of(&|_| killed(Side::Change));
+    let once_for_memory = end_of(&|tried| if tried == 3 { lost(Side::Change) } else { killed(Side::Change) });
+    let once_the_champion = end_of(&|tried| killed(if tried == 3 { Side::Champion } else { Side::Change }));
+    let only_the_champion = end_of(&|_| killed(Side::Champion));
+
+    assert_eq!(each_time, InfrastructureFailure::ChangeKilled { killed: 6, of: 6 });
+    for other in [once_for_memory, once_the_champion, only_the_champion] {
+        assert!(matches!(other, InfrastructureFailure::TooManyThrown { thrown: 6, of: 6, .. }), "{other:?}");
+    }
+}
+
+#[test]
+fn a_build_that_is_killed_is_infrastructure_and_says_so() {
+    for report in [
+        StepReport::Killed { side: Side::Change, why: "its build was killed".to_owned() },
+        StepReport::Lost { side: Side::Change, why: "its build was killed".to_owned() },
+    ] {
+        let is_it = |step: &StageStep| *step == StageStep::Build { side: Side::Change };
+        let end = Rig::new(plan()).run(|now, step| if is_it(step) { report.clone() } else { well(now, step, 0.97, 0) });
+
+        let StageEnd::Infrastructure { why, .. } = end else { panic!("{end:?}") };
+        assert_eq!(why.to_string(), "building the change could not be carried out: its build was killed");
+    }
+}
+
+#[test]
 fn a_busy_device_is_looked_at_again_until_it_is_ready() {
     let mut rig = Rig::new(plan());
     rig.set_up();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use thermite_svc::folder::{DataFolder, ENDPOINT, Endpoint, FolderFault, LOCK, OWNER_TOKEN};
 use thermite_svc::records::{FILE, SqliteRecords};
 use thermite_svc::serve::{ServeFault, Service};
-use thermite_svc::settings::{Given, Settings};
+use thermite_svc::settings::{Given, Settings, rig_url};
 use thermite_svc::tokens::Tokens;
 
 use crate::scripted::{Served, settings_of};
@@ -211,6 +211,30 @@ fn a_setting_that_cannot_be_is_named_with_its_value_and_what_it_must_be() {
         said("THERMITE_PROC_ROOT", "/no/such/place"),
         "THERMITE_PROC_ROOT is /no/such/place; it must be an absolute path of a folder with a folder `proc` in it"
     );
+    assert_eq!(
+        said("THERMITE_CONTAINMENT", "docker"),
+        "THERMITE_CONTAINMENT is docker; it must be best, namespaces, uid or children, each also with ,no-cgroup"
+    );
+    for wrong in ["verbose", "info,", "=debug", "thermite_svc=loud", "thermite svc=info"] {
+        let sentence = said("THERMITE_LOG", wrong);
+        assert!(sentence.starts_with(&format!("THERMITE_LOG is {wrong}; it must be one of off, error")), "{sentence}");
+    }
+    for right in ["debug", "WARN", "warn,thermite_actors::pool=trace", "off, thermite_svc=info"] {
+        let environment = |asked: &str| match asked {
+            "HOME" => Some("/home/ada".to_owned()),
+            "THERMITE_LOG" => Some(right.to_owned()),
+            _ => None,
+        };
+        assert_eq!(Settings::read(Given::default(), environment).unwrap().log, right);
+    }
+    for wrong in ["127.0.0.1:7077", "ftp://a", "http://", "http:///v1"] {
+        let sentence = rig_url(wrong.to_owned()).unwrap_err().to_string();
+        let must = "it must be the rig's address, such as http://127.0.0.1:7077";
+        assert_eq!(sentence, format!("THERMITE_URL (--url) is {wrong}; {must}"));
+    }
+    for right in ["http://127.0.0.1:7077", "http://[::1]:7077", "https://rig.example/"] {
+        assert_eq!(rig_url(right.to_owned()).as_deref(), Ok(right));
+    }
     let nowhere = Settings::read(Given::default(), |_| None).unwrap_err().to_string();
     assert!(nowhere.starts_with("THERMITE_DATA (--data) is not set, nor is HOME"), "{nowhere}");
 }

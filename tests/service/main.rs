@@ -3,9 +3,13 @@
 
 mod binary;
 mod cli;
+mod doctor;
+mod fed;
 mod folder;
 mod input_log;
 mod life;
+mod openapi;
+mod quota_group;
 mod records;
 mod rest;
 mod scripted;

@@ -3,12 +3,17 @@
 //! What a run measures, builds and holds is real. Only the load that the judge waits for is fed (`THERMITE_PROC_ROOT`),
 //! so that a busy machine does not hold the tests up; `load` takes the machine's own. `THERMITE_LONG=1` repeats more.
 
+mod clocks;
 mod ends;
 mod escapes;
 mod hostile;
 mod house;
+mod keep;
+mod killed;
 mod kills;
+mod layers;
 mod load;
+mod quota;
 
 /// Whether the long repetitions were asked for (`tests/long.sh`).
 fn is_long() -> bool {

@@ -18,7 +18,7 @@ use crate::alarm::Alarm;
 use crate::events::Events;
 use crate::input_log::Traced;
 use crate::judge_queue::{JudgeQueueActor, StageOpened};
-use crate::member::{LookAtMember, MemberLook, RunStep, StartDevRun, ToMember};
+use crate::member::{EndLeftovers, LookAtMember, MemberLook, RunStep, StartDevRun, ToMember};
 use crate::pool::{PoolActor, ToPool};
 use crate::ports::{Clock, Executor, InputLog, MemberPorts, StageRef, StopProof, TargetDriver};
 use crate::view::RigHappening;
@@ -119,7 +119,7 @@ impl DeviceActor {
         }
         self.events.tell(RigHappening::Device { member: self.member(), state: self.device.view() });
         let deadline = self.device.next_deadline().map(|next| next.0);
-        self.alarm.set(ctx, self.clock.now(), deadline, Self::ring);
+        self.alarm.set(ctx, &self.clock, deadline, Self::ring);
     }
 
     fn launch(&mut self, number: u64, ctx: &mut Context<Self>) {
@@ -212,6 +212,19 @@ impl Handler<LookAtMember> for DeviceActor {
     type Result = MemberLook;
 
     fn handle(&mut self, _: LookAtMember, _: &mut Self::Context) -> MemberLook {
-        MemberLook { facts: self.driver.facts(), state: self.device.view(), refused: self.device.refused() }
+        MemberLook {
+            facts: self.driver.facts(),
+            state: self.device.view(),
+            refused: self.device.refused(),
+            leftovers: self.executor.leftovers(),
+        }
+    }
+}
+
+impl Handler<EndLeftovers> for DeviceActor {
+    type Result = ResponseFuture<StopProof>;
+
+    fn handle(&mut self, _: EndLeftovers, _: &mut Self::Context) -> Self::Result {
+        self.executor.end_leftovers()
     }
 }

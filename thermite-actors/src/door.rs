@@ -1,6 +1,7 @@
 //! Behind the rig's door: what is asked is checked, given its place in the order of all askings, and sent to the actor
 //! whose matter it is.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use thermite_core::log::LogEntry;
 use thermite_core::pool::{Discipline, Pool, PoolInput};
 use thermite_core::refusal::{InfrastructureFailure, Refusal};
 use thermite_core::run::{RunSpec, RunState};
+use thermite_core::time::Span;
 
 use crate::alarm::Alarm;
 use crate::device::DeviceActor;
@@ -29,15 +31,17 @@ use crate::events::Events;
 use crate::input_log::Traced;
 use crate::judge_queue::{ChangeRun, JudgeBirth, JudgeQueueActor, RunFacts, StartRun, SubmitPinned, TakesWork};
 use crate::lane::{AskLane, AwaitEnd, LaneActor, LookAtLane, ToLane};
-use crate::member::MemberDoors;
+use crate::member::{EndLeftovers, MemberDoors};
 use crate::outbox::{Append, Outbox};
 use crate::pool::{PoolActor, ToPool, Watchdog};
-use crate::ports::{Clock, DeviceFacts, Ids, RunRequest, Workspaces};
+use crate::ports::{Clock, DeviceFacts, Ids, RunRequest, StopProof, Workspaces};
 use crate::rig::{AskDevRun, No, Queued, RigSetup, SubmitJob, Submitted};
 use crate::view::{DevRunRow, JobRow, RigEvent, RigView};
 
 mod herald;
+pub(crate) mod list;
 mod look;
+pub(crate) mod settings;
 
 /// Asks for a run.
 #[derive(Message)]
@@ -121,6 +125,8 @@ struct Actors {
     workspaces: Rc<dyn Workspaces>,
     clock: Rc<dyn Clock>,
     ids: Rc<dyn Ids>,
+    /// How long a development run that is asked for waits at most (rule A6).
+    dev_run_wait: Rc<Cell<Span>>,
 }
 
 type Answer<T> = Shared<LocalBoxFuture<'static, Result<T, No>>>;
@@ -129,6 +135,7 @@ type Answer<T> = Shared<LocalBoxFuture<'static, Result<T, No>>>;
 pub(crate) struct Door {
     actors: Actors,
     target: Target,
+    given: settings::Given,
     last_arrival: u64,
     /// Asking twice with the same key is asking once (rule A13): the first answer is everyone's.
     run_keys: BTreeMap<String, Answer<RunId>>,
@@ -165,22 +172,16 @@ pub(crate) async fn open(
         doors.insert(member, MemberDoors::of(&device));
         judged.insert(member, (MemberDoors::of(&device), facts));
     }
-    let wait_max = settings.dev_run_wait;
     let lanes: BTreeMap<LaneId, Addr<LaneActor>> = (1..=settings.lanes_most)
         .filter_map(|number| LaneId::new(number).ok())
         .map(|lane| {
-            let actor = LaneActor::new(
-                lane,
-                clock.clone(),
-                inputs.clone(),
-                pool.clone(),
-                outbox.clone(),
-                doors.clone(),
-                wait_max,
-            );
+            let actor =
+                LaneActor::new(lane, clock.clone(), inputs.clone(), pool.clone(), outbox.clone(), doors.clone());
             (lane, actor.start())
         })
         .collect();
+    let given =
+        settings::Given { dev_run_wait: settings.dev_run_wait, lanes_most: settings.lanes_most, turn: Arc::default() };
     pool_ctx.run(PoolActor {
         pool: Traced::new(Pool::new(disciplines), inputs.clone()),
         clock: clock.clone(),
@@ -204,11 +205,13 @@ pub(crate) async fn open(
             outbox: outbox.clone(),
         },
     ));
-    let actors = Actors { pool, judge, outbox, lanes, members: doors, workspaces, clock, ids };
+    let dev_run_wait = Rc::new(Cell::new(given.wait(history.settings)));
+    let actors = Actors { dev_run_wait, pool, judge, outbox, lanes, members: doors, workspaces, clock, ids };
     actix::spawn(herald::tell(actors.clone(), events.clone(), events.sender().subscribe()));
     let door = Door {
         actors,
         target,
+        given,
         last_arrival: history.last_arrival,
         run_keys: known(history.runs.iter().map(|(id, run)| (&run.key, *id))),
         dev_run_keys: known(history.dev_runs.iter().map(|(id, known)| (&known.key, Queued { dev_run: *id, ahead: 0 }))),
@@ -339,6 +342,16 @@ async fn stop_all(actors: &Actors, run: Option<RunId>, cause: &StopCause) {
     }
 }
 
+/// Ends what development runs left behind and kept until here (rule C3).
+async fn end_leftovers(actors: &Actors) {
+    let ends: Vec<_> = actors.members.iter().map(|(id, doors)| (*id, doors.end_leftovers.send(EndLeftovers))).collect();
+    for (member, end) in ends {
+        if let Ok(StopProof::NotProved { why }) = end.await {
+            tracing::warn!(%member, why, "what development runs left behind is not proved gone");
+        }
+    }
+}
+
 impl Handler<AskForDevRun> for Door {
     type Result = ResponseFuture<Result<Queued, No>>;
 
@@ -377,7 +390,8 @@ async fn ask_lane(actors: Actors, arrival: Arrival, ask: AskDevRun) -> Result<Qu
     };
     actors.workspaces.check_command(&spec)?;
     let actor = actors.lanes.get(&lane).ok_or_else(No::ending)?;
-    actor.send(AskLane { spec, arrival, caller: ask.caller, key: ask.key }).await.map_err(|_| No::ending())?
+    let wait = actors.dev_run_wait.get();
+    actor.send(AskLane { spec, arrival, caller: ask.caller, key: ask.key, wait }).await.map_err(|_| No::ending())?
 }
 
 impl Handler<CallerPresent> for Door {
@@ -486,6 +500,7 @@ impl Handler<End> for Door {
             let by_the_rules = async {
                 stop_all(&actors, None, &StopCause::RigEnding).await;
                 look::wait_until_free(&actors).await;
+                end_leftovers(&actors).await;
                 // Whatever was still to be written is written before this empty batch is.
                 drop(append(&actors.outbox, Vec::new()).await);
             };

@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod cpu;
+pub mod doctor;
 pub mod executor;
 pub mod git;
 pub mod ids;

@@ -274,7 +274,7 @@ impl JudgeQueueActor {
     fn set_alarm(&mut self, ctx: &mut Context<Self>) {
         let stages = self.claimed.values().filter_map(|claimed| claimed.steps.as_ref()?.next_deadline());
         let deadline = stages.chain(self.queue.next_deadline()).map(|next| next.0).min();
-        self.alarm.set(ctx, self.clock.now(), deadline, Self::ring);
+        self.alarm.set(ctx, &self.clock, deadline, Self::ring);
     }
 
     fn ring(&mut self, ctx: &mut Context<Self>) {

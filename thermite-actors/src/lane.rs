@@ -39,6 +39,8 @@ pub(crate) struct AskLane {
     pub(crate) arrival: Arrival,
     pub(crate) caller: Caller,
     pub(crate) key: Option<String>,
+    /// How long it waits at most.
+    pub(crate) wait: Span,
 }
 
 /// Waits for a development run's end, stopping it first where a cause is given. `None`: it is not under way here.
@@ -77,8 +79,6 @@ pub(crate) struct LaneActor {
     pool: Addr<PoolActor>,
     outbox: Addr<Outbox>,
     members: BTreeMap<MemberId, MemberDoors>,
-    /// How long a development run waits at most (rule A6).
-    wait_max: Span,
     alarm: Alarm,
 }
 
@@ -90,10 +90,9 @@ impl LaneActor {
         pool: Addr<PoolActor>,
         outbox: Addr<Outbox>,
         members: BTreeMap<MemberId, MemberDoors>,
-        wait_max: Span,
     ) -> LaneActor {
         let lane = Traced::new(Lane::new(id), inputs);
-        LaneActor { id, lane, under_way: None, clock, pool, outbox, members, wait_max, alarm: Alarm::default() }
+        LaneActor { id, lane, under_way: None, clock, pool, outbox, members, alarm: Alarm::default() }
     }
 
     fn take(&mut self, input: LaneInput, ctx: &mut Context<Self>) {
@@ -139,7 +138,7 @@ impl LaneActor {
                 }
                 LaneEffect::AnswerQueued { dev_run, ahead } => self.answer_asker(Ok(Queued { dev_run, ahead })),
                 LaneEffect::AnswerTooLate { .. } => {
-                    let why = format!("the log took longer than {}", self.wait_max);
+                    let why = "the log took longer than a development run waits".to_owned();
                     self.answer_asker(Err(No::Infrastructure(InfrastructureFailure::Records { why })));
                 }
                 LaneEffect::AnswerNotRecorded { .. } => self.not_recorded(),
@@ -147,7 +146,7 @@ impl LaneActor {
             }
         }
         let deadline = self.lane.next_deadline().map(|next| next.0);
-        self.alarm.set(ctx, self.clock.now(), deadline, Self::ring);
+        self.alarm.set(ctx, &self.clock, deadline, Self::ring);
     }
 
     fn record_ask(&mut self, ctx: &mut Context<Self>) {
@@ -247,7 +246,7 @@ impl Handler<AskLane> for LaneActor {
             limit: Some(msg.spec.contract.dev_run_max),
             caller: msg.caller,
             since: now,
-            latest: now + self.wait_max,
+            latest: now + msg.wait,
         };
         let gave = self.lane.take(now, LaneTakes::Ask(ask));
         if let Some(Answer::Refused(refusal)) = gave.answer {

@@ -12,7 +12,7 @@ use thermite_core::job::StageKind;
 use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::Span;
 
-use crate::ports::DeviceFacts;
+use crate::ports::{DeviceFacts, Leftovers, StopProof};
 
 /// Says something to a member's machine.
 #[derive(Message)]
@@ -52,6 +52,11 @@ pub struct RunStep {
 #[rtype(result = "MemberLook")]
 pub struct LookAtMember;
 
+/// Ends what development runs left behind and keep, and proves it gone (rule C3): at the rig's end.
+#[derive(Message)]
+#[rtype(result = "StopProof")]
+pub struct EndLeftovers;
+
 /// What a member is and does.
 #[derive(Clone, Debug, PartialEq, MessageResponse)]
 pub struct MemberLook {
@@ -61,6 +66,8 @@ pub struct MemberLook {
     pub state: DeviceView,
     /// Things said under an old hold number, refused (rule A1).
     pub refused: u64,
+    /// What development runs left behind there and keep (rule C3).
+    pub leftovers: Vec<Leftovers>,
 }
 
 /// The doors of one member.
@@ -74,6 +81,8 @@ pub struct MemberDoors {
     pub step: Recipient<RunStep>,
     /// For views.
     pub look: Recipient<LookAtMember>,
+    /// For the rig's end.
+    pub end_leftovers: Recipient<EndLeftovers>,
 }
 
 impl MemberDoors {
@@ -84,13 +93,15 @@ impl MemberDoors {
             + Handler<ToMember>
             + Handler<StartDevRun>
             + Handler<RunStep>
-            + Handler<LookAtMember>,
+            + Handler<LookAtMember>
+            + Handler<EndLeftovers>,
     {
         MemberDoors {
             input: member.clone().recipient(),
             start: member.clone().recipient(),
             step: member.clone().recipient(),
             look: member.clone().recipient(),
+            end_leftovers: member.clone().recipient(),
         }
     }
 }

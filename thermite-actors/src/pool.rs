@@ -127,7 +127,7 @@ impl PoolActor {
         self.events.stir();
         self.watchdog.look(&self.pool, &self.events);
         let deadline = self.pool.next_deadline().map(|next| next.0);
-        self.alarm.set(ctx, self.clock.now(), deadline, Self::ring);
+        self.alarm.set(ctx, &self.clock, deadline, Self::ring);
     }
 
     fn lane(&self, lane: LaneId, input: LaneInput) {

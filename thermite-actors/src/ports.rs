@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use thermite_core::contract::Target;
 use thermite_core::dev_run::{DevRunSpec, Exit};
-use thermite_core::ids::{DevRunId, HoldId, JobId, MemberId};
+use thermite_core::ids::{DevRunId, HoldId, JobId, LaneId, MemberId, RunId};
 use thermite_core::input_log::Line;
 use thermite_core::job::{JobSpec, PinnedChange, StageKind};
 use thermite_core::log::LogEntry;
@@ -41,6 +41,7 @@ pub trait Ids {
 
 /// What a device is, as records and people name it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DeviceFacts {
     /// Its kind.
     pub target: Target,
@@ -92,6 +93,30 @@ pub enum StopProof {
     },
 }
 
+/// What one development run left behind, which lives on until the rig ends (rule C3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leftovers {
+    /// The development run.
+    pub dev_run: DevRunId,
+    /// Its run.
+    pub run: RunId,
+    /// Its lane.
+    pub lane: LaneId,
+    /// When it ended by itself.
+    pub since: Moment,
+    /// Its live processes, at most [`LEFTOVERS_SHOWN_MAX`](thermite_core::limits::LEFTOVERS_SHOWN_MAX).
+    pub processes: Vec<LeftoverProcess>,
+}
+
+/// A live process that a development run left behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftoverProcess {
+    /// Its pid as the machine sees it.
+    pub pid: u32,
+    /// The name of what it executes.
+    pub command: String,
+}
+
 /// Carries out work on one device. One per device; calls for a hold that is not the newest are refused by the actor
 /// before they come here.
 pub trait Executor {
@@ -106,6 +131,14 @@ pub trait Executor {
     fn stop(&self, hold: HoldId, gently: bool) -> LocalBoxFuture<'static, StopProof>;
     /// Carries out one step of a judge's stage (all but `Look`, which is the driver's).
     fn step(&self, hold: HoldId, stage: StageRef, step: StageStep) -> LocalBoxFuture<'static, StepReport>;
+    /// What development runs left behind and keep (rule C3), in the order of their ends; nothing where nothing is kept.
+    fn leftovers(&self) -> Vec<Leftovers> {
+        Vec::new()
+    }
+    /// Ends what is kept and proves it gone, at the rig's end.
+    fn end_leftovers(&self) -> LocalBoxFuture<'static, StopProof> {
+        Box::pin(std::future::ready(StopProof::Empty))
+    }
 }
 
 /// The stage a step belongs to.

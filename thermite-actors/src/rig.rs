@@ -13,10 +13,11 @@ use thermite_core::ids::{DevRunId, JobId, RunId};
 use thermite_core::lane::Caller;
 use thermite_core::refusal::{InfrastructureFailure, Refusal};
 use thermite_core::run::RunState;
+use thermite_core::settings::LiveSettings;
 
 use crate::door::{self, Door};
 use crate::ports::{Clock, Ids, InputLog, MemberPorts, Records, RigSettings, RunRequest, Workspaces};
-use crate::view::{DevRunRow, JobRow, RigEvent, RigView};
+use crate::view::{DevRunRow, JobRow, RigEvent, RigView, RunRow, SettingsView};
 
 /// Everything a rig is made of.
 pub struct RigSetup {
@@ -175,6 +176,47 @@ impl Rig {
     /// Where the rig has ended.
     pub async fn view(&self) -> Result<RigView, No> {
         self.ask_door(door::Look).await
+    }
+
+    /// All runs, over or not: those that are not over first, then the newest; at most `most` of those after `after`.
+    ///
+    /// # Errors
+    /// Where the rig has ended.
+    pub async fn runs(&self, after: Option<RunId>, most: usize) -> Result<Vec<RunRow>, No> {
+        self.ask_door(door::list::LookAtRuns { after, most }).await?
+    }
+
+    /// One run, over or not.
+    ///
+    /// # Errors
+    /// Refused for one that is not there.
+    pub async fn run(&self, run: RunId) -> Result<RunRow, No> {
+        self.ask_door(door::list::LookAtRun(run)).await?
+    }
+
+    /// Development runs of a run, over or not, in order of asking: at most `most` of those after `after`.
+    ///
+    /// # Errors
+    /// Refused for a run that is not there.
+    pub async fn dev_runs(&self, run: RunId, after: Option<DevRunId>, most: usize) -> Result<Vec<DevRunRow>, No> {
+        self.ask_door(door::list::LookAtDevRuns { run, after, most }).await?
+    }
+
+    /// The rig's settings.
+    ///
+    /// # Errors
+    /// Where the rig has ended.
+    pub async fn settings(&self) -> Result<SettingsView, No> {
+        self.ask_door(door::settings::LookAtSettings).await?
+    }
+
+    /// Sets what may be set while the rig runs; answers once it is durable and in force. With `read`, only where their
+    /// revision is still that one.
+    ///
+    /// # Errors
+    /// Refused where they cannot be, or have been set meanwhile.
+    pub async fn set(&self, settings: LiveSettings, read: Option<u64>) -> Result<SettingsView, No> {
+        self.ask_door(door::settings::ChangeSettings { settings, read }).await?
     }
 
     /// One development run, over or not.

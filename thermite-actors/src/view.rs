@@ -13,14 +13,16 @@ use thermite_core::job::{JobOutcome, StageKind};
 use thermite_core::log::LogEntry;
 use thermite_core::noise::Noise;
 use thermite_core::run::RunState;
+use thermite_core::settings::LiveSettings;
 use thermite_core::stage::StageView;
-use thermite_core::time::Moment;
+use thermite_core::time::{Moment, Span};
 use thermite_core::wait::Wait;
 
 use crate::ports::DeviceFacts;
 
 /// The whole rig at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RigView {
     /// The moment, on the rig's clock.
     pub now: Moment,
@@ -40,10 +42,37 @@ pub struct RigView {
     pub records_fault: Option<String>,
     /// How often the watchdog found someone who waited beside a free ready device (rule A9); 0 is the rule.
     pub overlooked: u64,
+    /// What development runs left behind, which lives on until the rig ends (rule C3): the first processes of it.
+    #[serde(default)]
+    pub leftovers: Vec<LeftoverRow>,
+    /// Whether there are more than are listed.
+    #[serde(default)]
+    pub leftovers_more: bool,
+}
+
+/// One live process that a development run left behind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct LeftoverRow {
+    /// The development run.
+    pub dev_run: DevRunId,
+    /// Its run.
+    pub run: RunId,
+    /// Its lane.
+    pub lane: LaneId,
+    /// Where it lives.
+    pub member: MemberId,
+    /// The process as the machine sees it.
+    pub pid: u32,
+    /// The name of what it executes.
+    pub command: String,
+    /// When its development run ended.
+    pub since: Moment,
 }
 
 /// One device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DeviceRow {
     /// Its place in the rig's list.
     pub member: MemberId,
@@ -59,12 +88,14 @@ pub struct DeviceRow {
 
 /// One run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RunRow {
     /// The run.
     pub run: RunId,
     /// What it is.
     pub state: RunState,
     /// Its repository.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub repo: PathBuf,
     /// Its kit's name.
     pub kit: String,
@@ -74,8 +105,23 @@ pub struct RunRow {
     pub lanes: u8,
 }
 
+/// The rig's settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct SettingsView {
+    /// How often they were set; another one means that something else is set.
+    pub revision: u64,
+    /// How long a development run waits before it gives up, in milliseconds.
+    pub dev_run_wait: Span,
+    /// What of it was set while the rig ran; none: as it was started with.
+    pub set: LiveSettings,
+    /// How many lanes a run may have; set where the rig is started.
+    pub lanes_most: u8,
+}
+
 /// One development run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DevRunRow {
     /// The development run.
     pub dev_run: DevRunId,
@@ -93,6 +139,7 @@ pub struct DevRunRow {
 
 /// What a development run does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "status")]
 pub enum DevRunStatus {
     /// The asking is being made durable.
@@ -160,6 +207,7 @@ impl DevRunStatus {
 
 /// One job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct JobRow {
     /// The job.
     pub job: JobId,
@@ -183,6 +231,7 @@ pub struct JobRow {
 
 /// What a job does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "status")]
 pub enum JobStatus {
     /// Its acceptance is being made durable.
@@ -241,6 +290,7 @@ impl JobStatus {
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RigEvent {
     /// Rises by one with each event of a rig's life.
     pub id: u64,
@@ -253,6 +303,7 @@ pub struct RigEvent {
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub enum RigHappening {
     /// A fact that the records have.

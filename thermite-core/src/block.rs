@@ -11,10 +11,12 @@ use serde::{Deserialize, Serialize};
 use crate::limits;
 use crate::readiness::{Clocks, Reading, ThrottleCounter, names};
 use crate::refusal::InfrastructureFailure;
+use crate::texts;
 use crate::time::Moment;
 
 /// Which program of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
     /// A: the champion.
@@ -34,6 +36,7 @@ impl fmt::Display for Side {
 
 /// The order of a block's four timed runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Order {
     /// Champion, change, change, champion.
     #[serde(rename = "ABBA")]
@@ -70,6 +73,7 @@ impl Order {
 
 /// What a block compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Pair {
     /// Champion and change: a job's block.
@@ -90,9 +94,11 @@ impl Pair {
 
 /// The raw figures of one block, as the executor reports them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct BlockTimes {
     /// The four timed runs in run order, in nanoseconds.
     #[serde(with = "crate::record::u64_text_array")]
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<String>, min_items = 4, max_items = 4))]
     pub ns: [u64; 4],
     /// When the first warm-up began.
     pub started: Moment,
@@ -104,6 +110,7 @@ pub struct BlockTimes {
 
 /// Why a block was thrown away: a closed list of signals that do not look at the times (rule D3).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "cause")]
 pub enum ThrowCause {
     /// A CPU quota held the judge back.
@@ -125,19 +132,23 @@ pub enum ThrowCause {
 
 impl fmt::Display for ThrowCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ThrowCause::Throttled { group } => write!(f, "a CPU quota held back group {group}"),
-            ThrowCause::Slowed => f.write_str("the device was slowed for heat or power"),
-            ThrowCause::OtherProgram => f.write_str("another program used the device"),
-            ThrowCause::ClockStepped => f.write_str("the wall clock stepped"),
-            ThrowCause::Slept => f.write_str("the machine slept"),
-            ThrowCause::ProcessLost => f.write_str("a measured process died of infrastructure"),
-        }
+        f.write_str(&texts::throw_cause(self))
     }
+}
+
+/// How many blocks of a series were thrown away for one cause.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ThrownFor {
+    /// The cause; of a throttled block the group that was held back most often in the series.
+    pub cause: ThrowCause,
+    /// In how many blocks.
+    pub blocks: u32,
 }
 
 /// One block as it was tried, in raw figures: what the record holds of it (rule D2).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "block")]
 pub enum TriedBlock {
     /// It counts.
@@ -253,19 +264,12 @@ fn slept(before: Clocks, after: Clocks) -> bool {
 pub fn thrown_too_often(pair: Pair, blocks: &[TriedBlock]) -> Option<InfrastructureFailure> {
     let (mut accepted, mut thrown) = (0_u32, 0_u32);
     let (mut on_champion, mut on_change) = (0_u32, 0_u32);
-    let mut causes: BTreeMap<ThrowCause, u32> = BTreeMap::new();
     for block in blocks {
         match block {
             TriedBlock::Accepted { .. } => accepted += 1,
-            TriedBlock::Thrown { causes: shown, .. } => {
-                thrown += 1;
-                for cause in shown {
-                    *causes.entry(cause.clone()).or_default() += 1;
-                }
-            }
+            TriedBlock::Thrown { .. } => thrown += 1,
             TriedBlock::Lost { running, .. } => {
                 thrown += 1;
-                *causes.entry(ThrowCause::ProcessLost).or_default() += 1;
                 match running {
                     Side::Champion => on_champion += 1,
                     Side::Change => on_change += 1,
@@ -275,7 +279,7 @@ pub fn thrown_too_often(pair: Pair, blocks: &[TriedBlock]) -> Option<Infrastruct
     }
     let labelled = on_champion + on_change;
     let on_side = on_champion.max(on_change);
-    if pair == Pair::ChampionAndChange && lopsided_chance(on_side, labelled) < limits::STEERED_CHANCE {
+    if pair == Pair::ChampionAndChange && is_steered(on_side, labelled) {
         let side = if on_change >= on_champion { Side::Change } else { Side::Champion };
         return Some(InfrastructureFailure::ThrowsSteered { side: side.to_string(), on_side, thrown: labelled });
     }
@@ -283,10 +287,49 @@ pub fn thrown_too_often(pair: Pair, blocks: &[TriedBlock]) -> Option<Infrastruct
     if thrown <= share.max(limits::THROWN_FREE) {
         return None;
     }
-    // Of equally common causes the first in the order of `ThrowCause` is named.
-    let commonest = causes.iter().rev().max_by_key(|(_, times)| **times);
-    let cause = commonest.map_or_else(String::new, |(cause, _)| cause.to_string());
-    Some(InfrastructureFailure::TooManyThrown { thrown, of: accepted + thrown, cause })
+    Some(InfrastructureFailure::TooManyThrown { thrown, of: accepted + thrown, causes: thrown_for(blocks) })
+}
+
+/// What the blocks of a series were thrown away for, the commonest cause first; of equally common ones the first in
+/// the order of [`ThrowCause`]. A block counts once for each cause, however many groups were held back in it.
+pub fn thrown_for(blocks: &[TriedBlock]) -> Vec<ThrownFor> {
+    let mut throttled = 0_u32;
+    let mut held_back: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut others: BTreeMap<ThrowCause, u32> = BTreeMap::new();
+    for block in blocks {
+        let causes: &[ThrowCause] = match block {
+            TriedBlock::Accepted { .. } => &[],
+            TriedBlock::Thrown { causes, .. } => causes,
+            TriedBlock::Lost { .. } => &[ThrowCause::ProcessLost],
+        };
+        let mut is_throttled = false;
+        for cause in causes {
+            match cause {
+                ThrowCause::Throttled { group } => {
+                    is_throttled = true;
+                    *held_back.entry(group).or_default() += 1;
+                }
+                ThrowCause::Slowed
+                | ThrowCause::OtherProgram
+                | ThrowCause::ClockStepped
+                | ThrowCause::Slept
+                | ThrowCause::ProcessLost => *others.entry(cause.clone()).or_default() += 1,
+            }
+        }
+        throttled += u32::from(is_throttled);
+    }
+    // `max_by_key` gives the last of equals.
+    let most = held_back.iter().rev().max_by_key(|(_, times)| **times);
+    let throttled = most.map(|(group, _)| (ThrowCause::Throttled { group: (*group).to_owned() }, throttled));
+    let mut found: Vec<ThrownFor> =
+        throttled.into_iter().chain(others).map(|(cause, blocks)| ThrownFor { cause, blocks }).collect();
+    found.sort_by_key(|thrown| std::cmp::Reverse(thrown.blocks));
+    found
+}
+
+/// Whether that many of `of` throws on one label are more than chance allows.
+pub fn is_steered(on_side: u32, of: u32) -> bool {
+    lopsided_chance(on_side, of) < limits::STEERED_CHANCE
 }
 
 /// The chance that of `of` fair throws at least `on_side` fall on one side, whichever it is.

@@ -16,6 +16,7 @@ pub const ALGORITHM: &str =
 
 /// What a row of coins is for: each has its own ChaCha stream, so that none repeats another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Purpose {
     /// The champion under both labels (stream 0).

@@ -9,6 +9,7 @@ use crate::time::Span;
 
 /// The kind of device a kit measures on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
     /// A CUDA GPU.
@@ -35,6 +36,7 @@ impl std::fmt::Display for Target {
 
 /// Who takes the time of a run (JUDGING.md, a block).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Timer {
     /// The judge's monotonic clock around the process.
@@ -45,6 +47,7 @@ pub enum Timer {
 
 /// What happens to what a development run leaves behind on a CPU rig (rule C3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Leftovers {
     /// It is stopped with the run.
@@ -56,11 +59,13 @@ pub enum Leftovers {
 
 /// One command: the program and its arguments, never a shell line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(transparent)]
 pub struct Argv(pub Vec<String>);
 
 /// How to build, check and measure, as a kit says it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Kit {
     /// The kit's name.
     pub name: String,
@@ -84,6 +89,7 @@ pub struct Kit {
 
 /// What a contract may set, before a job's first block (rule D8); everything else is the method's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Contract {
     /// The effect the plan is made for, as ln(speed-up).
     pub plan_effect: f64,

@@ -13,6 +13,7 @@ use crate::time::Span;
 
 /// Everything a development run needs at its start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DevRunSpec {
     /// The development run.
     pub dev_run: DevRunId,
@@ -21,6 +22,7 @@ pub struct DevRunSpec {
     /// Its lane.
     pub lane: LaneId,
     /// The lane's own tree, where it runs.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub worktree: PathBuf,
     /// The program and its arguments.
     pub argv: Vec<String>,
@@ -32,6 +34,7 @@ pub struct DevRunSpec {
 
 /// How a run's first process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
     /// It exited with this code.
@@ -42,6 +45,7 @@ pub enum Exit {
 
 /// How a development run ended. Every result carries [`crate::texts::DIAGNOSTIC_ONLY`] when it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "end")]
 pub enum DevRunEnd {
     /// It ended by itself.

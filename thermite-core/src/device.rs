@@ -197,6 +197,7 @@ pub struct Device {
 
 /// A device as people see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum DeviceView {
     /// Leftovers are being looked for.

@@ -11,9 +11,11 @@ use crate::job::{JobOutcome, JobSpec, StageKind};
 use crate::log::LogEntry;
 use crate::noise::{Noise, NoiseKey};
 use crate::run::{RunSpec, RunState};
+use crate::settings::LiveSettings;
 
 /// A run as the log tells it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RunHistory {
     /// What it is made of.
     pub spec: RunSpec,
@@ -27,6 +29,7 @@ pub struct RunHistory {
 
 /// A job as the log tells it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct JobHistory {
     /// What is measured.
     pub spec: Arc<JobSpec>,
@@ -46,6 +49,7 @@ pub struct JobHistory {
 
 /// A development run as the log tells it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DevRunHistory {
     /// What was asked.
     pub spec: DevRunSpec,
@@ -59,6 +63,7 @@ pub struct DevRunHistory {
 
 /// Everything the log tells.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RigHistory {
     /// How often the rig has started over this log.
     pub starts: u64,
@@ -72,6 +77,10 @@ pub struct RigHistory {
     pub jobs: BTreeMap<JobId, JobHistory>,
     /// All development runs.
     pub dev_runs: BTreeMap<DevRunId, DevRunHistory>,
+    /// What was set while it ran.
+    pub settings: LiveSettings,
+    /// How often that was set.
+    pub settings_revision: u64,
     /// The newest measure of noise for each key.
     pub noise: BTreeMap<NoiseKey, Noise>,
 }
@@ -145,6 +154,10 @@ impl RigHistory {
             }
             LogEntry::NoiseMeasured { noise } => {
                 self.noise.insert(noise.key.clone(), noise);
+            }
+            LogEntry::SettingsChanged { settings } => {
+                self.settings = settings;
+                self.settings_revision += 1;
             }
             LogEntry::DevRunAsked { spec, arrival, key } => {
                 self.arrived(arrival);

@@ -7,6 +7,7 @@ use crate::time::Span;
 
 /// Why work under a hold is stopped. The first cause wins; later ones join it (rule A10).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StopCause {
     /// The judge is done with its stage.
@@ -40,6 +41,7 @@ pub enum StopCause {
 
 /// How a hold ended, as the device says it to the pool and the pool to the holder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HoldEnd {
     /// Everything it started is proved gone.

@@ -11,6 +11,7 @@ macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
         #[serde(transparent)]
         pub struct $name(pub Uuid);
 
@@ -48,7 +49,9 @@ pub const LANE_MAX: u8 = 16;
 
 /// One agent's worker, `1..=16`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(try_from = "u8", into = "u8")]
+#[cfg_attr(feature = "schema", schema(value_type = u8, minimum = 1, maximum = 16))]
 pub struct LaneId(u8);
 
 /// A number that is no lane's.
@@ -93,6 +96,7 @@ impl fmt::Display for LaneId {
 
 /// A device or runner in a pool, by its place in the rig's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(transparent)]
 pub struct MemberId(pub u16);
 
@@ -104,6 +108,7 @@ impl fmt::Display for MemberId {
 
 /// The right to a device until released: the device and a number that only rises for it (rule A1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HoldId {
     /// The device held.
     pub member: MemberId,
@@ -121,11 +126,13 @@ impl fmt::Display for HoldId {
 ///
 /// A number, not a time: two askings in one millisecond still have an order, and it survives a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(transparent)]
 pub struct Arrival(pub u64);
 
 /// Who has a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Holder {
     /// The judge, for one stage of a job.

@@ -7,6 +7,7 @@ use crate::ids::{Arrival, JobId, RunId};
 
 /// One half of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum StageKind {
     /// The first look, which lets a change go on to confirmation.
@@ -26,6 +27,7 @@ impl std::fmt::Display for StageKind {
 
 /// A change with everything the judge needs pinned to content, so that it cannot move under a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PinnedChange {
     /// The champion's commit when the job was submitted.
     pub champion: String,
@@ -45,6 +47,7 @@ pub struct PinnedChange {
 
 /// A job as it was accepted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct JobSpec {
     /// The job.
     pub job: JobId,
@@ -58,6 +61,7 @@ pub struct JobSpec {
 
 /// How a job ended. Infrastructure and research are never mixed: no number exists for a void attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "outcome")]
 pub enum JobOutcome {
     /// The change is faster, confirmed.
@@ -88,6 +92,7 @@ pub enum JobOutcome {
 
 /// Where a change can fail by its own fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ChangeStep {
     /// It does not build.

@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
+use crate::block::is_steered;
 use crate::fold::RigHistory;
 use crate::hold::HoldEnd;
 use crate::ids::{Arrival, HoldId, JobId, MemberId, RunId};
-use crate::job::{JobOutcome, JobSpec, StageKind};
+use crate::job::{ChangeStep, JobOutcome, JobSpec, StageKind};
 use crate::limits;
 use crate::pool::{JudgeWork, WorkEntry};
 use crate::refusal::{GaveUp, InfrastructureFailure, Refusal};
@@ -66,6 +67,8 @@ struct Job {
     screened_on: Option<MemberId>,
     attempt: u32,
     failures: u32,
+    /// Blocks of its attempts, in this life of the rig, in which the change alone was killed without a visible cause.
+    killed: u32,
     answered: bool,
     state: JobState,
 }
@@ -475,8 +478,14 @@ impl JudgeQueue {
             StageResult::ChangeFailed { step, why } => ended(hold, JobOutcome::ChangeFailed { step, why }),
             StageResult::Infrastructure(why) => {
                 job.failures = job.failures.saturating_add(1);
+                if let InfrastructureFailure::ChangeKilled { killed, .. } = why {
+                    job.killed = job.killed.saturating_add(killed);
+                }
                 let alone_too_noisy = self.devices == 1 && matches!(why, InfrastructureFailure::TooNoisy { .. });
-                if over || alone_too_noisy || job.failures >= limits::INFRASTRUCTURE_FAILURES_MAX {
+                // Whoever kills without looking at the label does not hit one alone so often: the change ends itself.
+                if !over && is_steered(job.killed, job.killed) {
+                    ended(hold, JobOutcome::ChangeFailed { step: ChangeStep::Measure, why: why.to_string() })
+                } else if over || alone_too_noisy || job.failures >= limits::INFRASTRUCTURE_FAILURES_MAX {
                     ended(hold, no_verdict(&why.to_string()))
                 } else {
                     let rests_until = Some(now + limits::RETRY_AFTER);
@@ -714,6 +723,7 @@ impl Job {
             screened_on: None,
             attempt: 0,
             failures: 0,
+            killed: 0,
             answered: false,
             state,
         }

@@ -11,6 +11,7 @@ use crate::time::{Moment, Span};
 
 /// Whether a caller's stream is attached to the run (rule A10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Caller {
     /// Nobody needs to stay: the caller detached explicitly.

@@ -25,6 +25,7 @@ pub mod record;
 pub mod refusal;
 pub mod run;
 pub mod runner;
+pub mod settings;
 pub mod stage;
 pub mod texts;
 pub mod time;

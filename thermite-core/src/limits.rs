@@ -10,6 +10,10 @@ pub const SHARED_DEV_RUN_MAX: Span = Span::minutes(5);
 pub const STOP_GRACE: Span = Span::seconds(2);
 /// How long a development run waits before it gives up (rule A6).
 pub const DEV_RUN_WAIT_MAX: Span = Span::minutes(10);
+/// The shortest wait that may be set: a shorter one gives up before a device can pass on.
+pub const DEV_RUN_WAIT_LEAST: Span = Span::seconds(1);
+/// The longest wait that may be set.
+pub const DEV_RUN_WAIT_MOST: Span = Span::hours(24);
 /// How long a stop may take to be proved before the device is out of service (rules A7, A10).
 pub const PROOF_MAX: Span = Span::seconds(10);
 /// How long ending a rig may take, the proofs of its stops included; what is left then is the next start's.
@@ -22,6 +26,13 @@ pub const CLAIM_MAX: Span = Span::seconds(5);
 pub const WORK_LISTED_MAX: usize = 32;
 /// How long preparing a development run may take, before its start (rule A5).
 pub const DEV_RUN_PREPARE_MAX: Span = Span::minutes(2);
+/// Processes that development runs left behind and keep (rule C3) which a view lists.
+pub const LEFTOVERS_SHOWN_MAX: usize = 100;
+/// Development runs whose leftovers may live on at once (rule C3): each costs the rig a few descriptors. What a further
+/// one leaves is stopped.
+pub const LEFTOVERS_KEPT_MAX: usize = 64;
+/// Less room than this in the data folder is said to be little, in bytes.
+pub const DISK_FREE_LEAST: u64 = 1024 * 1024 * 1024;
 /// How long a device that is out of service rests before it is tried again (rule B10).
 pub const REQUALIFY_AFTER: Span = Span::seconds(30);
 
@@ -79,6 +90,9 @@ pub const THROWN_FREE: u32 = 5;
 pub const THROWN_PERCENT_MAX: u32 = 25;
 /// Throws that fall on one label with less than this chance are taken for steered by the change.
 pub const STEERED_CHANCE: f64 = 0.001;
+/// How often a timer looks at the rig's clock, which goes on through suspend as a runtime's timers do not (rule A11): so
+/// much later than its moment an end may come after the machine wakes.
+pub const CLOCK_LOOK_EVERY: Span = Span::seconds(1);
 /// How far two clocks may part within a block (rule A11): they are read one after the other, and a reader may be put
 /// aside between two reads. Slewing needs no room, since the kernel slews its clocks together; a step or a suspend
 /// this short moves no timed run.
@@ -124,6 +138,10 @@ pub const GIT_COMMAND_MAX: Span = Span::minutes(2);
 pub const CHANGE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// The most new or changed files of one lane's uncommitted change.
 pub const CHANGE_FILES_MAX: usize = 20_000;
+/// The largest file that a commit may hold which is measured or started from, in bytes: each attempt lays out two copies.
+pub const COMMIT_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// The most that all files of such a commit may hold together, in bytes.
+pub const COMMIT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// The most that is hashed of all artefacts of one side, in bytes.
 pub const ARTEFACT_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// How much of a failed command's output its sentence repeats, in bytes.
@@ -134,6 +152,20 @@ pub const CPU_READING_MAX: Span = Span::seconds(10);
 pub const REST_BODY_BYTES_MAX: usize = 1024 * 1024;
 /// The longest idempotency key, in bytes (rule A13).
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
+/// How long an idempotency key stands for its request (rule A13): longer than anyone tries again.
+pub const IDEMPOTENCY_KEPT: Span = Span::hours(24);
+/// Tokens that a rig may have at once: each is looked up in memory.
+pub const TOKENS_MAX: usize = 1_000;
+/// The longest note beside a token, in bytes.
+pub const TOKEN_NOTE_BYTES_MAX: usize = 200;
+/// The longest validity that a token may be given: what is to last longer has no end at all.
+pub const TOKEN_VALID_MAX: Span = Span::hours(24 * 366 * 10);
+/// How long a rotated token may stay valid beside the new one.
+pub const TOKEN_OVERLAP_MAX: Span = Span::hours(24 * 7);
+/// How long it does where nobody says: time to hand the new one out.
+pub const TOKEN_OVERLAP: Span = Span::hours(1);
+/// How exactly a token's last use is kept: one write a minute and token at most.
+pub const TOKEN_USE_NOTED_EVERY: Span = Span::minutes(1);
 /// The longest path or revision in a REST request, in bytes: Linux's PATH_MAX.
 pub const REST_TEXT_BYTES_MAX: usize = 4_096;
 /// Environment variables that one development run may be given.
@@ -144,8 +176,8 @@ pub const REST_WAIT_MAX: Span = Span::seconds(30);
 pub const OUTPUT_READ_BYTES_MAX: usize = 256 * 1024;
 /// How often a waiting reader looks for new output.
 pub const OUTPUT_LOOK_EVERY: Span = Span::millis(20);
-/// Jobs that one REST answer lists.
-pub const JOBS_LISTED_MAX: usize = 500;
+/// Rows that one REST answer lists.
+pub const ROWS_LISTED_MAX: usize = 500;
 /// Events kept for readers that come back, in bytes of their JSON.
 pub const EVENTS_KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Readers of events at once.

@@ -9,9 +9,11 @@ use crate::ids::{Arrival, DevRunId, HoldId, JobId, RunId};
 use crate::job::{JobOutcome, JobSpec, StageKind};
 use crate::noise::Noise;
 use crate::run::{RunSpec, RunState};
+use crate::settings::LiveSettings;
 
 /// One fact of the rig's history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "entry")]
 pub enum LogEntry {
     /// The rig started over the same data folder.
@@ -99,6 +101,11 @@ pub enum LogEntry {
     NoiseMeasured {
         /// What was found, with its key.
         noise: Noise,
+    },
+    /// What may be set while the rig runs was set; the newest stands.
+    SettingsChanged {
+        /// What it is from here on.
+        settings: LiveSettings,
     },
     /// A development run was asked for and has a place in the line.
     DevRunAsked {

@@ -11,6 +11,7 @@ use crate::verdict::{self, Constants};
 
 /// What one measure of noise is good for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NoiseKey {
     /// The device's UUID.
     pub device: String,
@@ -24,6 +25,7 @@ pub struct NoiseKey {
 
 /// One measure of noise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Noise {
     /// What it is good for.
     pub key: NoiseKey,
@@ -37,6 +39,7 @@ pub struct Noise {
 
 /// How a device's noise suits a contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Suits {
     /// It can decide the plan effect within the blocks there are.
@@ -134,6 +137,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 /// With the same program under both labels neither label may ever gather evidence: where one does, the fault is in the
 /// harness itself (a slot, a position, a label), and the device is quarantined. It is kept with the device's records.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HarnessAlarm {
     change_faster: [f64; 4],
@@ -144,6 +148,7 @@ pub struct HarnessAlarm {
 
 /// A harness that favours one label.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[error("champion against champion favours the place of {side}: evidence {evidence:.0} after {blocks} blocks")]
 pub struct RaisedAlarm {
     /// The label that seems faster.

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
+use crate::texts;
 use crate::time::{Moment, Span};
 
 /// The names of the signals that rules speak of; a driver may have others.
@@ -13,6 +14,8 @@ pub mod names {
     pub const LOAD1: &str = "load1";
     /// What was taken off it (rule C2).
     pub const LOAD1_OWN: &str = "load1_own";
+    /// The one-minute load average of the whole host, where it is not the figure to go by: recorded only (rule C2).
+    pub const LOAD1_OF_HOST: &str = "load1_of_host";
     /// How many cores other programs kept busy during the direct sample (rule C2).
     pub const DIRECT_SAMPLE: &str = "direct_sample";
     /// Other programs that compute on the device (rule D1).
@@ -23,6 +26,7 @@ pub mod names {
 
 /// What one signal says. `Unknown` is never read as zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum SignalState {
     /// Within its limit.
@@ -35,6 +39,7 @@ pub enum SignalState {
 
 /// One thing a driver looked at.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Signal {
     /// What was looked at, such as `load1` or `gpu_use`.
     pub name: String,
@@ -52,19 +57,23 @@ pub struct Signal {
 
 /// How often a quota held processes back, for one group (rule D3).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ThrottleCounter {
     /// The group's path as the kernel shows it.
     pub group: String,
     /// Periods in which the group was held back; `None` where the kernel does not say.
     #[serde(with = "crate::record::u64_text_option")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, pattern = "^[0-9]+$"))]
     pub periods: Option<u64>,
     /// Time held back in nanoseconds (cgroup v1 counts ns, v2 µs: told apart by the driver).
     #[serde(with = "crate::record::u64_text_option")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, pattern = "^[0-9]+$"))]
     pub held_ns: Option<u64>,
 }
 
 /// The machine's three clocks at one moment, so that suspend and steps show (rule A11). Milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Clocks {
     /// `CLOCK_BOOTTIME`: goes on through suspend.
     pub boot_ms: u64,
@@ -76,6 +85,7 @@ pub struct Clocks {
 
 /// One look at a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Reading {
     /// When it was taken, on the rig's clock.
     pub at: Moment,
@@ -95,9 +105,18 @@ impl Reading {
             .signals
             .iter()
             .filter(|signal| signal.required && signal.state != SignalState::Ok)
-            .map(Signal::to_string)
+            .map(|signal| match (self.taken_off(signal), signal.value) {
+                (Some(own), Some(left)) => format!("{signal}{}", texts::less_the_judges_own(left, own)),
+                (None, _) | (_, None) => signal.to_string(),
+            })
             .collect();
         if lacking.is_empty() { None } else { Some(lacking.join(", ")) }
+    }
+
+    /// The judge's own share that is not in this signal's figure, where there is one to be shown.
+    fn taken_off(&self, signal: &Signal) -> Option<f64> {
+        let own = self.signals.iter().find(|other| signal.name == names::LOAD1 && other.name == names::LOAD1_OWN)?;
+        own.value.filter(|own| *own >= 0.005)
     }
 
     /// Whether a required signal of one of these names is over its limit.
@@ -175,7 +194,8 @@ fn at_most(name: &str, value: Option<f64>, limit: f64) -> Signal {
 /// step every 5 s). The same decay over the judge's measured CPU time gives its share. CPU time counts a task only
 /// while it runs, not while it waits for a core, so the share errs to the low side, and the load left to the high.
 /// Between two steps of the kernel it may run up to 8 % of the judge's own use ahead; the direct sample covers that.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct OwnShare {
     cores: f64,
     at: Moment,
@@ -193,6 +213,11 @@ impl OwnShare {
         let share = OwnShare { cores: rate * (1.0 - decay(span)), at };
         let latest = self.at.max(at);
         *self = OwnShare { cores: self.value(latest) + share.value(latest), at: latest };
+    }
+
+    /// Whether a share that was kept elsewhere can be true at `now`: a figure, and of no later moment.
+    pub fn is_believable(&self, now: Moment) -> bool {
+        self.cores.is_finite() && self.cores >= 0.0 && self.at <= now
     }
 
     /// The share at `now`, in cores.

@@ -26,6 +26,7 @@ pub const SCHEMA: u32 = 1;
 
 /// What a comparison was measured on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredOn {
     /// The device's name that stays: a GPU's UUID, a machine's id.
@@ -56,6 +57,7 @@ impl MeasuredOn {
 
 /// The screening that a confirmation follows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Screened {
     /// SHA-256 of the screening's record.
@@ -66,6 +68,7 @@ pub struct Screened {
 
 /// What was built for each side; none where the kit builds nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Artefacts {
     /// SHA-256 over the champion's artefacts.
@@ -76,6 +79,7 @@ pub struct Artefacts {
 
 /// What was known of an attempt before its first block.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AttemptFacts {
     /// The job.
@@ -90,6 +94,7 @@ pub struct AttemptFacts {
     pub member: u16,
     /// The number of the hold on it.
     #[serde(with = "u64_text")]
+    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9]+$"))]
     pub hold: u64,
     /// When the attempt began: wall clock, milliseconds since 1970.
     pub wall_ms: u64,
@@ -170,6 +175,7 @@ pub const fn timer_note(timer: Timer) -> &'static str {
 
 /// Where a stage's scale came from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "from")]
 pub enum NoiseSource {
     /// It had been measured before.
@@ -205,12 +211,14 @@ impl NoiseSource {
 
 /// How the coins were drawn; published with the verdict, never before.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Coins {
     /// How a seed becomes coins: [`coin::ALGORITHM`].
     pub algorithm: String,
     /// The seed, from the operating system.
     #[serde(with = "u64_text")]
+    #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[0-9]+$"))]
     pub seed: u64,
 }
 
@@ -223,6 +231,7 @@ impl Coins {
 
 /// What followed from one accepted block.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AfterBlock {
     /// The block's ratio: positive where the change is faster.
@@ -235,6 +244,7 @@ pub struct AfterBlock {
 
 /// What may be said of the effect, as ln(speed-up). The lower bound is what is claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Bounds {
     /// The effect is above this, but for a chance of alpha; none where the blocks cannot say.
@@ -247,6 +257,7 @@ pub struct Bounds {
 
 /// Why a stage stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
     /// W had reached 1/alpha, the least blocks were there, and the estimate reached the gate.
@@ -259,6 +270,7 @@ pub enum StopReason {
 
 /// One decided stage's record, closed with a hash.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct VerdictRecord {
     /// The version of this layout.
@@ -409,6 +421,7 @@ pub enum NotDecided {
 
 /// What is kept of a void attempt, to be seen and never merged: raw figures and the cause, no verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AttemptAudit {
     /// The version of this layout.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::block::ThrownFor;
 use crate::contract::Target;
 use crate::ids::{DevRunId, JobId, LaneId, MemberId, RunId};
 use crate::texts;
@@ -9,6 +10,7 @@ use crate::time::Span;
 
 /// The asker may not, with the sentence to show.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "refusal")]
 pub enum Refusal {
     /// Rule A4: a lane has one development run at a time.
@@ -84,6 +86,27 @@ pub enum Refusal {
         /// Where it was looked for.
         looked_in: String,
     },
+    /// Rule A12: the program is there and cannot be executed.
+    #[error("program {program} is not executable: {file} {why}")]
+    NotExecutable {
+        /// The program.
+        program: String,
+        /// The file it was found as.
+        file: String,
+        /// What it is, and the way out.
+        why: String,
+    },
+    /// Rule A12: the lane's worktree was deleted after the run was started.
+    #[error(
+        "{lane}'s worktree {worktree} is gone; make it again there (`git worktree prune`, then `git worktree add`), or \
+         end the run and start one with the worktrees there are"
+    )]
+    WorktreeGone {
+        /// The lane.
+        lane: LaneId,
+        /// Where its worktree was.
+        worktree: String,
+    },
     /// The kit cannot be used; the sentence names file, line and what was expected.
     #[error("{why}")]
     Kit {
@@ -137,6 +160,12 @@ pub enum Refusal {
         /// The champion.
         champion: String,
     },
+    /// The settings are others than those that were read.
+    #[error("the settings have been changed meanwhile (revision {revision}); read them again")]
+    SettingsMoved {
+        /// Their revision.
+        revision: u64,
+    },
     /// Too many jobs wait.
     #[error("{most} jobs wait already; submit again when some are done")]
     QueueFull {
@@ -153,6 +182,7 @@ pub enum Refusal {
 
 /// Why a development run ended without having been started (rule A6) or was asked to leave the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum GaveUp {
     /// The judge held it, or had work.
@@ -174,10 +204,11 @@ pub enum GaveUp {
 
 /// Nobody's fault, tried again, never counted against the research.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "infrastructure")]
 pub enum InfrastructureFailure {
     /// Rules C2, D1: the device did not get quiet.
-    #[error("the device stayed busy for {waited}: {signals}")]
+    #[error("{}", texts::stayed_busy(*waited, signals))]
     StayedBusy {
         /// How long was waited.
         waited: Span,
@@ -185,14 +216,15 @@ pub enum InfrastructureFailure {
         signals: String,
     },
     /// Rule D3: too many blocks were thrown away.
-    #[error("throttled {thrown} of {of} blocks: {cause}")]
+    #[error("{}", texts::too_many_thrown(*thrown, *of, causes))]
     TooManyThrown {
         /// Blocks thrown away.
         thrown: u32,
         /// Blocks tried.
         of: u32,
-        /// The commonest cause.
-        cause: String,
+        /// What for, the commonest cause first.
+        #[serde(default)]
+        causes: Vec<ThrownFor>,
     },
     /// The change steers which blocks are thrown away.
     #[error("blocks thrown away fall on {side} more than chance allows ({on_side} of {thrown})")]
@@ -203,6 +235,15 @@ pub enum InfrastructureFailure {
         on_side: u32,
         /// How many were thrown.
         thrown: u32,
+    },
+    /// Nothing but kills of the change was thrown away, and no cause of them can be seen. In one attempt that may be
+    /// chance; see [`crate::block::is_steered`].
+    #[error("{}", texts::change_killed(*killed, *of))]
+    ChangeKilled {
+        /// Blocks in which the change was killed.
+        killed: u32,
+        /// Blocks tried.
+        of: u32,
     },
     /// The device is too noisy for the contract (JUDGING.md, noise per card).
     #[error("{member} is too noisy for this contract: noise {noise_percent} %, limit {limit_percent} %")]

@@ -8,6 +8,7 @@ use crate::contract::Kit;
 
 /// Whether a run takes work (rule A3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum RunState {
     /// It takes work.
@@ -20,10 +21,13 @@ pub enum RunState {
 
 /// A run whose parts have been found and pinned.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RunSpec {
     /// The repository, as an absolute path.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub repo: PathBuf,
     /// The kit's file in it, relative to its root.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub kit_path: PathBuf,
     /// The kit as the champion has it.
     pub kit: Kit,
@@ -32,5 +36,6 @@ pub struct RunSpec {
     /// The champion's commit at the start.
     pub champion: String,
     /// The lanes' worktrees, lane 1 first.
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<String>))]
     pub lanes: Vec<PathBuf>,
 }

@@ -15,6 +15,7 @@ use crate::time::Moment;
 
 /// A runner as its core sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum RunnerState {
     /// Nothing is known of it since the core started: what runs there is stopped before it gets anything (rule E17).
@@ -49,6 +50,7 @@ pub enum RunnerState {
 
 /// Why a runner that answers takes no runs: a closed list (rules E9, B10).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "why")]
 pub enum WhyNot {
     /// It measures on another kind of target than the rig.

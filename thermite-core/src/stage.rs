@@ -26,6 +26,7 @@ use crate::verdict::{Constants, Process, Verdict};
 
 /// One thing the judge asks of a device under its hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "step")]
 pub enum StageStep {
     /// Lay out the workspaces of champion and candidate.
@@ -53,6 +54,7 @@ pub enum StageStep {
 
 /// What came of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "came")]
 pub enum StepReport {
     /// The workspaces are laid out.
@@ -93,6 +95,14 @@ pub enum StepReport {
         /// What happened.
         why: String,
     },
+    /// A measured process was killed, by nobody of the rig's and not by the kernel for lack of memory: by the program
+    /// itself, or by somebody outside. Which, the label it falls on tells in the end; the block is thrown away.
+    Killed {
+        /// The program that ran when it happened.
+        side: Side,
+        /// What happened.
+        why: String,
+    },
     /// The step could not be carried out: infrastructure.
     NotCarriedOut {
         /// What happened.
@@ -123,6 +133,7 @@ impl fmt::Display for StepReport {
             StepReport::Looked { .. } => f.write_str("device read"),
             StepReport::Timed { .. } => f.write_str("block timed"),
             StepReport::Lost { side, .. } => write!(f, "process of {side} lost"),
+            StepReport::Killed { side, .. } => write!(f, "process of {side} killed"),
             StepReport::NotCarriedOut { .. } => f.write_str("not carried out"),
         }
     }
@@ -221,6 +232,8 @@ pub struct Stage {
     plan: StagePlan,
     started: Moment,
     artefacts: Artefacts,
+    /// Blocks of the comparison in which the change was killed without a cause that can be seen.
+    killed: u32,
     phase: Phase,
 }
 
@@ -262,6 +275,7 @@ struct Busy {
 
 /// What an attempt is at, for the live table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "phase")]
 pub enum StagePhase {
     /// The workspaces are being laid out.
@@ -286,6 +300,7 @@ pub enum StagePhase {
 
 /// An attempt as people see it. The coins and their seed are not in it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct StageView {
     /// The job.
     pub job: JobId,
@@ -315,6 +330,7 @@ pub struct StageView {
 
 /// A wait for a device to be ready (rules A9, C2, D1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct StageWait {
     /// What keeps it from being ready, with figures.
     pub why: String,
@@ -345,7 +361,8 @@ impl Stage {
                 to_do.push_back(StageStep::Check { side });
             }
         }
-        let mut stage = Stage { plan, started: now, artefacts: Artefacts::default(), phase: Phase::SettingUp(to_do) };
+        let phase = Phase::SettingUp(to_do);
+        let mut stage = Stage { plan, started: now, artefacts: Artefacts::default(), killed: 0, phase };
         if let Some(noise) = stage.kept_noise()
             && let Err(why) = noise.check(stage.plan.hold.member, stage.plan.kit().contract.plan_effect)
         {
@@ -431,6 +448,14 @@ impl Stage {
             (StageStep::Block { order, .. }, StepReport::Lost { side, why }) => {
                 self.tried(now, TriedBlock::Lost { order, at: now, running: side, why });
             }
+            (StageStep::Block { order, .. }, StepReport::Killed { side, why }) => {
+                self.killed += u32::from(side == Side::Change);
+                self.tried(now, TriedBlock::Lost { order, at: now, running: side, why });
+            }
+            (
+                asked @ (StageStep::Build { .. } | StageStep::Check { .. }),
+                StepReport::Lost { why, .. } | StepReport::Killed { why, .. },
+            ) => self.void(InfrastructureFailure::Step { step: asked.to_string(), why }, None),
             (asked, report) => self.unexpected(format!("{asked} was asked for"), &report),
         }
     }
@@ -574,6 +599,7 @@ impl Stage {
         series.blocks_mut().push(block);
         let Some(ratio) = ratio else {
             if let Some(why) = thrown_too_often(series.pair(), series.blocks()) {
+                let why = self.or_change_killed(why);
                 self.void(why, None);
             }
             return;
@@ -593,6 +619,16 @@ impl Stage {
                     self.decided();
                 }
             }
+        }
+    }
+
+    /// Says it as such where nothing but kills of the change without a visible cause was thrown away.
+    fn or_change_killed(&self, why: InfrastructureFailure) -> InfrastructureFailure {
+        match why {
+            InfrastructureFailure::TooManyThrown { thrown, of, .. } if thrown == self.killed => {
+                InfrastructureFailure::ChangeKilled { killed: thrown, of }
+            }
+            why => why,
         }
     }
 

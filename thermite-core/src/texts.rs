@@ -1,5 +1,8 @@
 //! The exact sentences of the rules, once.
 
+use crate::block::{ThrowCause, ThrownFor};
+use crate::time::Span;
+
 /// Rule A6: the holder of that moment was the judge, or there was none and the judge had work.
 pub const JUDGE_KEPT_DEVICE: &str = "the judge kept the device busy; try again later";
 /// Rule A6: the holder of that moment was another lane's development run.
@@ -12,3 +15,56 @@ pub const DIAGNOSTIC_ONLY: &str = "diagnostic only: this number never counts";
 pub const NOT_PROVED: &str = "not proved";
 /// Rule D5: a confirmed win whose champion is no longer the champion.
 pub const WIN_NOT_ADOPTED: &str = "win, not adopted: the champion moved";
+
+/// Rule D3: why a block is thrown away.
+pub fn throw_cause(cause: &ThrowCause) -> String {
+    match cause {
+        ThrowCause::Throttled { group } => format!("a CPU quota held back group {group}"),
+        ThrowCause::Slowed => "the device was slowed for heat or power".to_owned(),
+        ThrowCause::OtherProgram => "another program used the device".to_owned(),
+        ThrowCause::ClockStepped => "the wall clock stepped".to_owned(),
+        ThrowCause::Slept => "the machine slept".to_owned(),
+        ThrowCause::ProcessLost => "a measured process died of infrastructure".to_owned(),
+    }
+}
+
+/// Rule D3: `throttled k of n blocks` where it was a quota, else the cause's own words; all causes, the commonest first.
+pub fn too_many_thrown(thrown: u32, of: u32, causes: &[ThrownFor]) -> String {
+    let said: Vec<String> = causes
+        .iter()
+        .map(|found| {
+            let (cause, blocks) = (throw_cause(&found.cause), found.blocks);
+            match &found.cause {
+                ThrowCause::Throttled { .. } => format!("throttled {blocks} of {of} blocks: {cause}"),
+                ThrowCause::Slowed
+                | ThrowCause::OtherProgram
+                | ThrowCause::ClockStepped
+                | ThrowCause::Slept
+                | ThrowCause::ProcessLost => format!("{cause} in {blocks} of {of} blocks"),
+            }
+        })
+        .collect();
+    match said.as_slice() {
+        [] => format!("{thrown} of {of} blocks were thrown away"),
+        [one] => one.clone(),
+        many => format!("{} ({thrown} of {of} blocks were thrown away)", many.join("; ")),
+    }
+}
+
+/// Rules D3, D5: a change that was killed in block after block, and by nobody that can be seen.
+pub fn change_killed(killed: u32, of: u32) -> String {
+    format!(
+        "the change's measured run was ended by SIGKILL in {killed} of {of} blocks, the champion's in none; neither the \
+         rig nor the kernel for lack of memory did it"
+    )
+}
+
+/// Rule C2: the device did not get quiet; `signals` names each figure with its limit.
+pub fn stayed_busy(waited: Span, signals: &str) -> String {
+    format!("the device stayed busy for {waited}: {signals}")
+}
+
+/// Rule C2: what was taken off the load average, behind the figure that is left of it.
+pub fn less_the_judges_own(left: f64, own: f64) -> String {
+    format!(" ({:.2} less the judge's own {own:.2})", left + own)
+}

@@ -16,6 +16,7 @@ pub const METHOD: &str = "sign-fair-e/1";
 
 /// Every constant of one stage, fixed before its first block.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Constants {
     /// The largest chance of a false win.
     pub alpha: f64,
@@ -83,6 +84,7 @@ impl Constants {
 
 /// How a stage was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "verdict")]
 pub enum Verdict {
     /// The change is faster, by at least the gate.

@@ -13,6 +13,7 @@ use crate::time::{Moment, Span};
 
 /// Why a waiter waits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "reason")]
 pub enum WaitReason {
     /// The judge has jobs queued or running that may use the device (rule A2).
@@ -89,6 +90,7 @@ pub enum WaitReason {
 
 /// How a wait ends at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "ends")]
 pub enum WaitEnd {
     /// At a moment that no wait passes.
@@ -105,6 +107,7 @@ pub enum WaitEnd {
 
 /// What a wait can end with that has no latest moment (rule A9): a closed list. A development run never waits for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NoLatest {
     /// Its run is paused, until somebody resumes it.
@@ -133,6 +136,7 @@ impl fmt::Display for NoLatest {
 
 /// A waiter's certificate: the reason, its place, since when, and how the wait ends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Wait {
     /// Why it waits.
     #[serde(flatten)]

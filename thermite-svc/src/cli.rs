@@ -3,6 +3,7 @@
 //! No runtime is started for a command that talks to a rig: it opens one connection and is gone.
 
 mod cancel;
+mod doctor;
 pub(crate) mod exit;
 pub(crate) mod follow;
 pub(crate) mod ink;
@@ -22,7 +23,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use thermite_svc::settings::data_folder;
+use thermite_svc::settings::{data_folder, rig_url};
 
 use crate::client::{Client, Place, RunChange};
 use crate::try_out::{Wishes, try_out};
@@ -75,6 +76,8 @@ struct OnRig<A: Args> {
 enum Command {
     /// Try the whole thing on this machine: real lanes, a real comparison, verdicts
     Try(TryArgs),
+    /// Say what this machine can do for a rig, what is missing, and how to get it
+    Doctor(doctor::DoctorArgs),
     /// Serve this machine's CPUs as a rig
     Serve(serve::ServeArgs),
     /// Run a command on the device, in turn, and show its output
@@ -156,6 +159,7 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
                 }
             }
         }
+        Command::Doctor(args) => doctor::doctor(args, say),
         Command::Serve(args) => serve::serve(args, say),
         Command::Run(OnRig { args, reach }) => run::run(args, || reach.client(), say),
         Command::Judge(OnRig { args, reach }) => judge::judge(args, || reach.client(), say),
@@ -172,7 +176,11 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
 
 impl Reach {
     fn client(&self) -> anyhow::Result<Client> {
-        Ok(Client::open(&Place { url: self.url.clone(), token_file: self.token_file.clone(), folder: self.folder()? })?)
+        // An empty variable is one that is not set.
+        let given = self.url.clone().filter(|url| !url.is_empty());
+        let url = given.map(rig_url).transpose()?;
+        let token_file = self.token_file.clone().filter(|file| !file.as_os_str().is_empty());
+        Ok(Client::open(&Place { url, token_file, folder: self.folder()? })?)
     }
 
     fn folder(&self) -> anyhow::Result<PathBuf> {

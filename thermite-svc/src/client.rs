@@ -162,9 +162,9 @@ impl Client {
         self.get("/v1/runs")
     }
 
-    /// Starts a run.
-    pub(crate) fn start_run(&self, request: &StartRun) -> Result<RunId, Fault> {
-        Ok(self.post::<RunStarted>("/v1/runs", request, fresh_key())?.run)
+    /// Starts a run. With the same `key` it is started once (rule A13).
+    pub(crate) fn start_run(&self, request: &StartRun, key: Option<String>) -> Result<RunId, Fault> {
+        Ok(self.post::<RunStarted>("/v1/runs", request, key.unwrap_or_else(fresh_key))?.run)
     }
 
     /// Pauses, resumes or ends a run.
@@ -341,7 +341,8 @@ fn broke_on_the_way(error: &io::Error) -> bool {
     )
 }
 
-fn fresh_key() -> String {
+/// An idempotency key that nothing else has (rule A13).
+pub(crate) fn fresh_key() -> String {
     Uuid::now_v7().to_string()
 }
 

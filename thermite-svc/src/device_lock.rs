@@ -52,34 +52,74 @@ pub fn default_folder() -> PathBuf {
     if shared.is_dir() { shared.to_owned() } else { PathBuf::from("/tmp") }
 }
 
+/// How a device's lock stands, for who only looks.
+#[derive(Debug)]
+pub enum LockState {
+    /// Nobody has it; the file that would be locked.
+    Free(PathBuf),
+    /// A rig has it, or it cannot be had.
+    Not(DeviceLockFault),
+}
+
 impl DeviceLock {
+    /// Looks whether the device could be taken, without taking it: a shared lock for an instant, where the file is there.
+    pub fn look(locks: &Path, facts: &DeviceFacts) -> LockState {
+        let file = lock_file(locks, facts);
+        if !file.exists() {
+            let writable = rustix::fs::access(locks, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK);
+            return match writable {
+                Ok(()) => LockState::Free(file),
+                Err(errno) => {
+                    LockState::Not(DeviceLockFault::File { uuid: facts.uuid.clone(), file, source: errno.into() })
+                }
+            };
+        }
+        let locked = open(locks, &file).map_err(|source| DeviceLockFault::File {
+            uuid: facts.uuid.clone(),
+            file: file.clone(),
+            source,
+        });
+        match locked.and_then(|locked| lock(locked, FlockOperation::NonBlockingLockShared, facts, &file)) {
+            Ok(_) => LockState::Free(file),
+            Err(fault) => LockState::Not(fault),
+        }
+    }
+
     /// Takes the device for the rig of the data folder `data`.
     ///
     /// # Errors
     /// Where another rig has it, or the lock's file cannot be made.
     pub fn take(locks: &Path, facts: &DeviceFacts, data: &Path) -> Result<DeviceLock, DeviceLockFault> {
-        let digest = Sha256::digest(facts.uuid.as_bytes());
-        let name = digest.iter().take(8).fold("thermite-device-".to_owned(), |name, byte| format!("{name}{byte:02x}"));
-        let file = locks.join(format!("{name}.lock"));
+        let file = lock_file(locks, facts);
         let fault = |source| DeviceLockFault::File { uuid: facts.uuid.clone(), file: file.clone(), source };
-        let mut locked = open(locks, &file).map_err(fault)?;
-        if let Err(errno) = flock(&locked, FlockOperation::NonBlockingLockExclusive) {
-            if errno != rustix::io::Errno::WOULDBLOCK {
-                return Err(fault(errno.into()));
-            }
-            let mut by = String::new();
-            // Cut and cleaned: on a shared folder anybody may have written it.
-            let read = locked.take(500).read_to_string(&mut by);
-            let by = by.trim().chars().filter(|letter| !letter.is_control()).collect::<String>();
-            let by = if read.is_err() || by.is_empty() { "an unknown process".to_owned() } else { by };
-            let (model, uuid) = (facts.model.clone(), facts.uuid.clone());
-            return Err(DeviceLockFault::InUse { model, uuid, file, by });
-        }
+        let locked = open(locks, &file).map_err(fault)?;
+        let mut locked = lock(locked, FlockOperation::NonBlockingLockExclusive, facts, &file)?;
         // Another user's file is locked all the same; its words stay the last writer's.
         let said = format!("process {} with data folder {}\n", std::process::id(), data.display());
         let _ = locked.set_len(0).and_then(|()| locked.write_all(said.as_bytes()));
         Ok(DeviceLock { _locked: locked })
     }
+}
+
+fn lock_file(locks: &Path, facts: &DeviceFacts) -> PathBuf {
+    let digest = Sha256::digest(facts.uuid.as_bytes());
+    let name = digest.iter().take(8).fold("thermite-device-".to_owned(), |name, byte| format!("{name}{byte:02x}"));
+    locks.join(format!("{name}.lock"))
+}
+
+/// Locks an open file, or says who has it.
+fn lock(locked: File, how: FlockOperation, facts: &DeviceFacts, file: &Path) -> Result<File, DeviceLockFault> {
+    let Err(errno) = flock(&locked, how) else { return Ok(locked) };
+    let (model, uuid, file) = (facts.model.clone(), facts.uuid.clone(), file.to_owned());
+    if errno != rustix::io::Errno::WOULDBLOCK {
+        return Err(DeviceLockFault::File { uuid, file, source: errno.into() });
+    }
+    let mut by = String::new();
+    // Cut and cleaned: on a shared folder anybody may have written it.
+    let read = locked.take(500).read_to_string(&mut by);
+    let by = by.trim().chars().filter(|letter| !letter.is_control()).collect::<String>();
+    let by = if read.is_err() || by.is_empty() { "an unknown process".to_owned() } else { by };
+    Err(DeviceLockFault::InUse { model, uuid, file, by })
 }
 
 /// Opens what is there before it makes it: in a folder with the sticky bit the kernel refuses to "make" the file of

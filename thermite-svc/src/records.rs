@@ -7,6 +7,7 @@
 
 mod reader;
 mod schema;
+mod tokens;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use tokio::sync::oneshot;
 
 pub use reader::{Recorded, RecordsReader, VerdictReader, VerdictText};
 pub use schema::{OpenFault, SCHEMA};
+pub(crate) use tokens::{TokenRecord, TokenTable};
 
 use writer::Ask;
 
@@ -64,6 +66,17 @@ impl SqliteRecords {
         let writer = writer::start(connection, file.clone(), queue, Arc::clone(&commits))
             .map_err(|source| OpenFault::Thread { file: file.clone(), source })?;
         Ok(SqliteRecords { file, asks, verdicts, commits, writer: Some(writer) })
+    }
+
+    /// Writes records of its own in an empty folder, syncs them and reads them back: whether records could be kept
+    /// there. Blocks; the folder is the caller's to remove.
+    ///
+    /// # Errors
+    /// Where the disk says no.
+    pub fn try_out(folder: &Path) -> Result<(), OpenFault> {
+        drop(SqliteRecords::open(folder)?);
+        drop(SqliteRecords::open(folder)?);
+        Ok(())
     }
 
     /// The database's file.
@@ -141,29 +154,6 @@ impl Keys {
         let sent = self.0.send(Ask::TakeKey { key: key.to_owned(), request, answer });
         answer_of(sent.is_ok(), answered).await
     }
-}
-
-/// Makes `sha256` the only token of its kind in the records of `folder`; none of them is open for writing yet, or they
-/// wait for one another.
-pub(crate) fn keep_only_token(
-    folder: &Path,
-    kind: &str,
-    id: &str,
-    sha256: &[u8; 32],
-    wall_ms: i64,
-) -> Result<(), OpenFault> {
-    let file = folder.join(FILE);
-    let mut connection = schema::open_for_writing(folder, &file)?;
-    let keep = |connection: &mut rusqlite::Connection| {
-        let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-        transaction.execute("DELETE FROM tokens WHERE kind = ?1 AND sha256 <> ?2", (kind, sha256.as_slice()))?;
-        transaction.execute(
-            "INSERT OR IGNORE INTO tokens (id, kind, sha256, wall_ms) VALUES (?1, ?2, ?3, ?4)",
-            (id, kind, sha256.as_slice(), wall_ms),
-        )?;
-        transaction.commit()
-    };
-    keep(&mut connection).map_err(|source| OpenFault::Sqlite { file, source })
 }
 
 async fn answer_of<T>(sent: bool, answered: oneshot::Receiver<Result<T, RecordsFault>>) -> Result<T, RecordsFault> {

@@ -3,11 +3,15 @@
 //! | | |
 //! |---|---|
 //! | `GET /healthz` | 200 `ok`, without a token |
+//! | `GET /openapi.json` | this table with every shape, for programs; without a token |
 //! | `GET /v1/rig` | the whole rig |
 //! | `POST /v1/runs` | [`bodies::StartRun`]; 201, `Location` |
-//! | `GET /v1/runs`, `GET /v1/runs/{run}` | runs |
+//! | `GET /v1/rig/settings` | what may be set while it runs, and the rest; `ETag`, `If-None-Match` (304) |
+//! | `PUT /v1/rig/settings` | [`settings::Settings`]; `If-Match` (412) |
+//! | `GET /v1/runs?after=&limit=`, `GET /v1/runs/{run}` | runs |
 //! | `POST /v1/runs/{run}/pause`, `resume`, `end` | 200 once it is so |
 //! | `POST /v1/runs/{run}/lanes/{n}/dev-runs` | [`bodies::AskDevRun`]; 202, `Location`, [`bodies::Queued`] |
+//! | `GET /v1/runs/{run}/dev-runs?after=&limit=` | development runs, over or not, in order of asking |
 //! | `GET /v1/dev-runs/{id}?wait_ms=` | one development run; waits for its end that long |
 //! | `GET /v1/dev-runs/{id}/output?offset=&wait_ms=` | its output ([`output`] says how it is followed) |
 //! | `DELETE /v1/dev-runs/{id}` | cancels it; 200 with its end once nothing of it is left |
@@ -15,36 +19,42 @@
 //! | `GET /v1/runs/{run}/jobs?after=&limit=` | jobs in order of asking; `Link: rel="next"` where there may be more |
 //! | `GET /v1/jobs/{id}` | one job |
 //! | `GET /v1/jobs/{id}/verdict?stage=` | the deciding record (or that of `screening`, `confirmation`), byte for byte |
+//! | `GET /v1/tokens?after=&limit=`, `GET /v1/tokens/{token}` | tokens by their public names |
+//! | `POST /v1/tokens` | [`tokens::NewToken`]; 201, `Location`, [`tokens::TokenMade`] |
+//! | `POST /v1/tokens/{token}/rotate` | [`tokens::Rotate`]; 201, `Location`, [`tokens::TokenMade`] |
+//! | `DELETE /v1/tokens/{token}` | revokes it; 204 |
 //! | `GET /v1/events` | what happens, as server-sent events ([`events`]) |
 //!
-//! All but `/healthz` want `Authorization: Bearer`. Every no is `application/problem+json` ([`problem`]). A `POST` that
+//! All but the first three want `Authorization: Bearer`; `access` says how far a token opens the door. Every no is `application/problem+json` ([`problem`]). A `POST` that
 //! makes something takes an `Idempotency-Key`: the same key with the same request is asked once, with another request
 //! it is refused (409).
 
+mod access;
 pub mod bodies;
 mod dev_runs;
+mod etag;
 pub mod events;
 mod followers;
 mod jobs;
+pub mod openapi;
 pub mod output;
 pub mod problem;
 mod request;
 mod runs;
+pub mod settings;
+pub mod tokens;
 
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use actix_web::body::MessageBody;
-use actix_web::dev::{Server, ServiceRequest, ServiceResponse};
-use actix_web::http::header;
-use actix_web::middleware::{Next, from_fn};
+use actix_web::dev::Server;
+use actix_web::middleware::from_fn;
 use actix_web::{App, HttpResponse, HttpServer, guard, web};
 use thermite_actors::ports::Outputs;
 use thermite_actors::rig::Rig;
 use thermite_core::limits;
 use tokio::sync::watch;
-use tracing::debug;
 
 use crate::records::{Keys, VerdictReader};
 use crate::tokens::Tokens;
@@ -59,7 +69,7 @@ pub struct Door {
     outputs: Arc<dyn Outputs>,
     verdicts: VerdictReader,
     keys: Keys,
-    tokens: Tokens,
+    tokens: Arc<Tokens>,
     followers: Arc<Followers>,
     events: Arc<EventRing>,
     /// True once the rig has ended: waits are answered and streams close.
@@ -88,6 +98,7 @@ impl Door {
         let (closing, over) = watch::channel(false);
         let events = EventRing::follow(&rig);
         let followers = Followers::reporting_to(rig.clone());
+        let tokens = Arc::new(tokens);
         (Door { rig, outputs, verdicts, keys, tokens, followers, events, over }, DoorClosing(closing))
     }
 }
@@ -99,7 +110,7 @@ impl Door {
 pub fn start(door: Door, listener: TcpListener, workers: usize) -> io::Result<Server> {
     let door = web::Data::new(door);
     let server =
-        HttpServer::new(move || App::new().app_data(door.clone()).wrap(from_fn(token_first)).configure(routes))
+        HttpServer::new(move || App::new().app_data(door.clone()).wrap(from_fn(access::token_first)).configure(routes))
             .workers(workers)
             .disable_signals()
             .keep_alive(limits::REST_KEEP_ALIVE.to_std())
@@ -121,15 +132,21 @@ fn shutdown_seconds() -> u64 {
 fn routes(config: &mut web::ServiceConfig) {
     config
         .app_data(request::json_config())
-        .app_data(request::query_config())
         .default_service(web::to(request::no_such_path))
         .service(read_only("/healthz", web::get().to(healthz)))
+        .service(read_only("/openapi.json", web::get().to(openapi::openapi)))
         .service(read_only("/v1/rig", look().to(runs::rig)))
         .service(other("/v1/runs", "GET, HEAD, POST").route(look().to(runs::list)).route(web::post().to(runs::start)))
+        .service(
+            other("/v1/rig/settings", "GET, HEAD, PUT")
+                .route(look().to(settings::read))
+                .route(web::put().to(settings::set)),
+        )
         .service(read_only("/v1/runs/{run}", look().to(runs::one)))
         .service(other("/v1/runs/{run}/pause", "POST").route(web::post().to(runs::pause)))
         .service(other("/v1/runs/{run}/resume", "POST").route(web::post().to(runs::resume)))
         .service(other("/v1/runs/{run}/end", "POST").route(web::post().to(runs::end)))
+        .service(read_only("/v1/runs/{run}/dev-runs", look().to(dev_runs::list)))
         .service(other("/v1/runs/{run}/lanes/{lane}/dev-runs", "POST").route(web::post().to(dev_runs::ask)))
         .service(
             other("/v1/runs/{run}/jobs", "GET, HEAD, POST")
@@ -144,6 +161,15 @@ fn routes(config: &mut web::ServiceConfig) {
         .service(read_only("/v1/dev-runs/{dev_run}/output", look().to(output::read)))
         .service(read_only("/v1/jobs/{job}", look().to(jobs::one)))
         .service(read_only("/v1/jobs/{job}/verdict", look().to(jobs::verdict)))
+        .service(
+            other("/v1/tokens", "GET, HEAD, POST").route(look().to(tokens::list)).route(web::post().to(tokens::make)),
+        )
+        .service(
+            other("/v1/tokens/{token}", "GET, HEAD, DELETE")
+                .route(look().to(tokens::one))
+                .route(web::delete().to(tokens::revoke)),
+        )
+        .service(other("/v1/tokens/{token}/rotate", "POST").route(web::post().to(tokens::rotate)))
         .service(read_only("/v1/events", look().to(events::stream)));
 }
 
@@ -163,30 +189,10 @@ fn other(path: &'static str, allowed: &'static str) -> actix_web::Resource {
     }))
 }
 
+/// Says that the rig answers.
+#[utoipa::path(get, path = "/healthz", operation_id = "healthz", tag = "rig", security(()), responses(
+    (status = 200, description = "`ok`", content_type = "text/plain", body = String),
+))]
 async fn healthz() -> &'static str {
     "ok"
-}
-
-/// All but `/healthz` want a token, unknown paths too.
-async fn token_first(
-    request: ServiceRequest,
-    next: Next<impl MessageBody>,
-) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
-    if request.path() != "/healthz" {
-        let door = request.app_data::<web::Data<Door>>().expect("every app has a door");
-        let given = request.headers().get(header::AUTHORIZATION);
-        let bearer = given.and_then(|value| value.to_str().ok()).and_then(bearer);
-        let token = match (given, bearer.and_then(|token| door.tokens.check(token))) {
-            (None, _) => return Err(Problem::no_token().into()),
-            (Some(_), None) => return Err(Problem::wrong_token().into()),
-            (Some(_), Some(token)) => token,
-        };
-        debug!(%token, method = %request.method(), path = request.path(), "asked");
-    }
-    next.call(request).await
-}
-
-fn bearer(value: &str) -> Option<&str> {
-    let (scheme, token) = value.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }

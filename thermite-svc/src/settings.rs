@@ -9,6 +9,8 @@
 //! | lanes a run may have | `THERMITE_LANES` | 16 |
 //! | how long a development run waits | `THERMITE_DEV_RUN_WAIT` | 10 minutes (rule A6), in seconds |
 //! | uids of runs | `THERMITE_UID_BASE` | 61000: where the rig is root, the judge's runs have this uid, lane n's 61000 + n |
+//! | containment of runs | `THERMITE_CONTAINMENT` | `best`; `namespaces`, `uid` or `children` take that layer or do not serve, each also with `,no-cgroup` |
+//! | what is logged | `THERMITE_LOG` | `info`; a level, or `TARGET=LEVEL` with commas between |
 //! | folder of the devices' locks | `THERMITE_DEVICE_LOCKS` | `/run/lock`, else `/tmp`: one that all rigs of the machine share |
 //! | where load and CPUs are read | `THERMITE_PROC_ROOT` | `/`; for tests and embedders: a folder with `proc`, `sys` and `etc` in it that is read instead of this machine's, which the log and every record then say |
 //!
@@ -17,6 +19,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use thermite_actors::host::launch::Wanted;
 use thermite_actors::ports::RigSettings;
 use thermite_core::ids::LANE_MAX;
 use thermite_core::limits;
@@ -35,6 +38,10 @@ pub struct Settings {
     pub http_workers: usize,
     /// Where the rig is root, the judge's builds, checks and blocks run as this uid, lane n's commands as this + n.
     pub lane_uid_base: u32,
+    /// Which layers of containment runs may have.
+    pub containment: Wanted,
+    /// What is logged: a level, or directives of targets and levels.
+    pub log: String,
     /// Where the locks of the machine's devices are (rule A1).
     pub device_locks: PathBuf,
     /// A folder with `proc`, `sys` and `etc` in it whose load is read instead of this machine's; none is the rule.
@@ -70,6 +77,8 @@ const FOLDER: &str = "THERMITE_DATA (--data)";
 const LISTEN: &str = "THERMITE_LISTEN (--listen)";
 const LISTEN_OPEN: &str = "THERMITE_LISTEN_OPEN (--listen-open)";
 const DEFAULT_LISTEN: &str = "127.0.0.1:7077";
+const DEFAULT_LOG: &str = "info,actix_server=warn";
+const LOG_LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 impl Settings {
     /// Reads all settings; `environment` gives a variable's value.
@@ -88,6 +97,8 @@ impl Settings {
             listen: listen(given.listen, given.listen_open, &environment)?,
             http_workers: number(&environment, "THERMITE_HTTP_WORKERS", 2, 1, 64)? as usize,
             lane_uid_base: lane_uid_base as u32,
+            containment: containment(&environment)?,
+            log: log(&environment)?,
             device_locks: device_locks(&environment)?,
             proc_root: proc_root(&environment)?,
             rig: RigSettings { dev_run_wait: Span::seconds(wait), lanes_most: lanes as u8 },
@@ -123,6 +134,48 @@ pub fn data_folder(
             expected: "a folder, such as /var/lib/thermite".to_owned(),
         }),
     }
+}
+
+fn containment(environment: &impl Fn(&str) -> Option<String>) -> Result<Wanted, SettingFault> {
+    let Some(value) = environment("THERMITE_CONTAINMENT") else { return Ok(Wanted::BEST) };
+    value.parse().map_err(|expected: &str| SettingFault {
+        setting: "THERMITE_CONTAINMENT",
+        value,
+        expected: expected.to_owned(),
+    })
+}
+
+/// A level, or `TARGET=LEVEL` with commas between. The log's own reader takes any word for a target, and would then log
+/// nothing of what was meant.
+fn log(environment: &impl Fn(&str) -> Option<String>) -> Result<String, SettingFault> {
+    let Some(value) = environment("THERMITE_LOG") else { return Ok(DEFAULT_LOG.to_owned()) };
+    let is_level = |word: &str| LOG_LEVELS.contains(&word.to_ascii_lowercase().as_str());
+    let is_directive = |part: &str| match part.split_once('=') {
+        None => is_level(part),
+        Some((target, level)) => {
+            let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == ':';
+            !target.is_empty() && target.chars().all(plain) && is_level(level)
+        }
+    };
+    if value.split(',').map(str::trim).all(is_directive) {
+        return Ok(value);
+    }
+    let levels = LOG_LEVELS.join(", ");
+    let expected = format!("one of {levels}, or TARGET=LEVEL with commas between, such as warn,thermite_actors=debug");
+    Err(SettingFault { setting: "THERMITE_LOG", value, expected })
+}
+
+/// A rig's address as a command is told it.
+///
+/// # Errors
+/// Where it cannot be one.
+pub fn rig_url(url: String) -> Result<String, SettingFault> {
+    let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    if host.is_some_and(|host| host.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '[')) {
+        return Ok(url);
+    }
+    let expected = format!("the rig's address, such as http://{DEFAULT_LISTEN}");
+    Err(SettingFault { setting: "THERMITE_URL (--url)", value: url, expected })
 }
 
 fn device_locks(environment: &impl Fn(&str) -> Option<String>) -> Result<PathBuf, SettingFault> {

@@ -18,12 +18,13 @@ use std::time::{Duration, Instant};
 use thermite_actors::view::{JobRow, JobStatus, RigView};
 use thermite_core::device::DeviceView;
 use thermite_core::ids::{Holder, JobId, RunId};
+use thermite_core::run::RunState;
 use thermite_svc::server::bodies::{StartRun, SubmitJob};
 
 use crate::cli::exit;
 use crate::cli::say::Say;
 use crate::cli::stop::Stop;
-use crate::client::{Client, Fault, RunChange};
+use crate::client::{Client, Fault, RunChange, fresh_key};
 
 use kit::Campaign;
 use lanes::LaneRuns;
@@ -128,12 +129,12 @@ pub(crate) fn try_out(wishes: &Wishes, stop: &Stop, say: &Say) -> Result<u8, Try
 
 fn in_place(place: &mut Place, began: Instant, stop: &Stop, say: &Say) -> Result<Report, TryFault> {
     let campaign = Campaign::lay_out(place.base())?;
-    let mut rig = OwnRig::start(&place.data(), &place.log(), stop)?;
+    let mut rig = OwnRig::start(&place.data(), &place.log(), stop, say)?;
     let base = place.base().display();
     say.aside(&format!("thermite: this machine as a CPU rig at {} in {base}; Ctrl-C ends it", rig.client().base()));
-    let worked = work(&campaign, rig.client(), &rig, stop, say);
+    let worked = work(&campaign, &rig, stop, say);
     // The records are read while the rig still answers; it is ended whatever came of it.
-    let report = worked.and_then(|worked| Report::gather(&campaign, worked, rig.client(), place.records(), began));
+    let report = worked.and_then(|worked| Report::gather(&campaign, worked, &rig, place.records(), began));
     let ended = rig.end();
     let mut report = report?;
     ended?;
@@ -150,22 +151,37 @@ struct Worked {
     cost: Cost,
 }
 
-fn work(campaign: &Campaign, client: &Client, rig: &OwnRig, stop: &Stop, say: &Say) -> Result<Worked, TryFault> {
-    let run = client.start_run(&StartRun {
+fn work(campaign: &Campaign, rig: &OwnRig<'_>, stop: &Stop, say: &Say) -> Result<Worked, TryFault> {
+    let start = StartRun {
         repo: campaign.repo.display().to_string(),
         kit: "kit.toml".to_owned(),
         champion: campaign.champion.clone(),
         lanes: campaign.lanes.iter().map(|lane| lane.worktree.display().to_string()).collect(),
-    })?;
+    };
+    // One key for each thing that is asked for: a rig that was killed before its answer may have heard it (rule A13).
+    let key = fresh_key();
+    let run = rig.ask(|client| client.start_run(&start, Some(key.clone())))?;
     // Development runs are asked for first, so that each side is seen to wait for the other.
-    let mut lanes = LaneRuns::ask(client, run, campaign)?;
+    let mut lanes = LaneRuns::ask(rig, run, campaign)?;
     let mut jobs = Vec::new();
     for lane in &campaign.lanes {
-        jobs.push(client.submit(run, &SubmitJob { change: lane.commit.clone(), champion: None }, None)?.job);
+        let submit = SubmitJob { change: lane.commit.clone(), champion: None };
+        let key = fresh_key();
+        jobs.push(rig.ask(|client| client.submit(run, &submit, Some(key.clone())))?.job);
     }
-    let watched = watch(client, rig, campaign, run, &mut lanes, &jobs, stop, say)?;
-    client.change_run(run, RunChange::End)?;
+    let watched = watch(rig, campaign, run, &mut lanes, &jobs, stop, say)?;
+    rig.ask(|client| end_run(client, run))?;
     Ok(Worked { machine: watched.machine, lanes, jobs: watched.jobs, cost: watched.cost })
+}
+
+/// Ends the run; one that has ended is as good.
+fn end_run(client: &Client, run: RunId) -> Result<(), Fault> {
+    let refused = match client.change_run(run, RunChange::End) {
+        Err(fault @ Fault::Refused { .. }) => fault,
+        answer => return answer,
+    };
+    let has_ended = client.runs()?.iter().any(|row| row.run == run && row.state == RunState::Ended);
+    if has_ended { Ok(()) } else { Err(refused) }
 }
 
 struct Watched {
@@ -174,10 +190,8 @@ struct Watched {
     cost: Cost,
 }
 
-#[expect(clippy::too_many_arguments, reason = "it is the one loop, and looks at all there is")]
 fn watch(
-    client: &Client,
-    rig: &OwnRig,
+    rig: &OwnRig<'_>,
     campaign: &Campaign,
     run: RunId,
     lanes: &mut LaneRuns,
@@ -195,17 +209,17 @@ fn watch(
             return Err(TryFault::Asked);
         }
         rig.must_live()?;
-        let view = client.rig()?;
+        let view = rig.ask(Client::rig)?;
         let since = std::mem::replace(&mut looked, Instant::now()).elapsed();
         count_time(&mut cost, &view, since);
         for (job, over) in jobs.iter().zip(&mut over) {
             if over.is_none() && !view.jobs.iter().any(|row| row.job == *job) {
-                let row = client.job(*job)?;
+                let row = rig.ask(|client| client.job(*job))?;
                 *over = matches!(row.status, JobStatus::Ended { .. }).then_some(row);
             }
         }
         let jobs_over = over.iter().all(Option::is_some);
-        lanes.collect(client, run, campaign, !jobs_over)?;
+        lanes.collect(rig, run, campaign, !jobs_over)?;
         screen.show(&table::rows(campaign, &view, lanes, jobs, &over));
         if jobs_over && lanes.are_over() {
             screen.leave();

@@ -30,6 +30,7 @@ static int work(const char *probe) {
   FILE *f = fopen("src/loops", "r"); long loops;
   if (!f || fscanf(f, "%ld", &loops) != 1) { printf("no loops\n"); return 1; }
   double from = now(CLOCK_PROCESS_CPUTIME_ID);
+  if (!loops) raise(SIGKILL); /* a change that ends itself */
   volatile unsigned long x = 1;
   for (long i = 0; i < loops * 1000; i++) x = x * 6364136223846793005ul + 1442695040888963407ul;
   dprintf(3, "%.9f\n", now(CLOCK_PROCESS_CPUTIME_ID) - from);

@@ -27,7 +27,7 @@ const LEAVING: [&str; 2] = ["02_leader_exits", "11_nohup"];
 
 /// How an adversary's time ends.
 #[derive(Clone, Copy, Debug)]
-enum End {
+pub(super) enum End {
     Cancel,
     Limit,
     RigKilled,
@@ -96,7 +96,7 @@ fn what_an_ended_command_leaves_ends_before_its_end_is_told() {
 }
 
 /// Lets an adversary unfold while the next lane waits, ends its time, and looks for what is left.
-fn end_adversary(house: &House, script: &str, least: usize, end: End) {
+pub(super) fn end_adversary(house: &House, script: &str, least: usize, end: End) {
     let about = format!("{script} as {:?} by {end:?}", house.who);
     let tag = tag(house, script);
     let first = ask_script(house, 1, script, &tag);
@@ -147,12 +147,12 @@ fn assert_alone(house: &House, dev_run: &str) {
 }
 
 /// A word that is this script's alone.
-fn tag(house: &House, script: &str) -> String {
+pub(super) fn tag(house: &House, script: &str) -> String {
     format!("{}-{script}", house.tag)
 }
 
 /// Live processes of a tag, as `count.sh` counts them.
-fn alive(house: &House, tag: &str) -> usize {
+pub(super) fn alive(house: &House, tag: &str) -> usize {
     let counted = Command::new("sh").arg(house.shared("cases/count.sh")).arg(tag).output().unwrap();
     String::from_utf8(counted.stdout).unwrap().trim().parse().unwrap()
 }

@@ -18,6 +18,7 @@ use thermite_svc::records::RecordsReader;
 use crate::support::assert_replays;
 
 use crate::binary::{Own, Said, apart, command, git, thermite, until};
+use crate::fed;
 
 /// The lanes of a house.
 pub(super) const LANES: u32 = 3;
@@ -63,6 +64,8 @@ pub(super) struct House {
     folder: TempDir,
     /// What keeps its rig apart from others: accounts and a device lock of its own.
     apart: [(&'static str, String); 2],
+    /// The layer its runs are contained by, where it is not the best there is.
+    layer: Option<&'static str>,
     server: Mutex<Option<Own>>,
     agent: ureq::Agent,
     /// A word in the command lines of all that runs here.
@@ -111,7 +114,7 @@ impl House {
             .build()
             .new_agent();
         let tag = format!("whole-{}-{number}", std::process::id());
-        let house = House { who, apart: apart(&locks), folder, server: Mutex::default(), agent, tag };
+        let house = House { who, apart: apart(&locks), layer: None, folder, server: Mutex::default(), agent, tag };
         fs::write(house.path("probe"), "").unwrap();
         house.feed(load);
         house.lay_out(dev_run_max);
@@ -126,6 +129,15 @@ impl House {
             house.begin_run("kit.toml");
             house
         })
+    }
+
+    /// The same, with runs contained by that layer.
+    pub(super) fn served_on(who: Who, layer: &'static str, dev_run_max: &str) -> House {
+        let mut house = House::build(who, Load::Quiet, dev_run_max);
+        house.layer = Some(layer);
+        assert!(house.start(), "{layer} as {who:?}: {}", house.log_text());
+        house.begin_run("kit.toml");
+        house
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -151,33 +163,21 @@ impl House {
             }
             return;
         }
-        // Put in place at once: a rig that reads meanwhile finds the old or the new.
-        let new = self.path("fed.new");
-        let cores = std::thread::available_parallelism().unwrap().get();
-        let lines: String = (0..cores).map(|cpu| format!("cpu{cpu} 0 0 0 0 0 0 0 0 0 0\n")).collect();
-        for (name, text) in [
-            ("loadavg", "0.00 0.00 0.00 1/200 77\n".to_owned()),
-            ("stat", format!("cpu 0 0 0 0 0 0 0 0 0 0\n{lines}")),
-            ("self/stat", "7 (rig) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 0 0 0".to_owned()),
-            ("self/status", format!("Name:\trig\nCpus_allowed_list:\t0-{}\n", cores - 1)),
-        ] {
-            fs::create_dir_all(new.join("self")).unwrap();
-            fs::write(new.join(name), text).unwrap();
-        }
-        let _no_link = fs::remove_file(root.join("proc"));
-        fs::rename(&new, root.join("proc")).unwrap();
+        fed::idle(&root);
     }
 
     fn lay_out(&self, dev_run_max: &str) {
         let repo = self.path("repo");
         fs::create_dir_all(repo.join("src")).unwrap();
         let probe = self.at("probe");
-        for (name, most) in [("kit.toml", dev_run_max), ("short.toml", "5 s")] {
+        let kits =
+            [("kit.toml", dev_run_max, "stop"), ("short.toml", "5 s", "stop"), ("keep.toml", dev_run_max, "keep")];
+        for (name, most, leftovers) in kits {
             let kit = format!(
                 "name = \"whole\"\ntarget = \"cpu\"\nbuild = [\"sh\", \"build.sh\"]\ncheck = [\"test\", \"-s\", \"src/loops\"]\n\
                  measure = [\"./busy\", \"work\", \"{probe}\", \"{}\"]\ntimer = \"reported\"\neditable = [\"src/**\"]\n\
                  artefacts = [\"busy\", \"src/loops\"]\n\n[contract]\nplan_percent = 50\ngate_percent = 10\n\
-                 blocks_least = 3\nblocks_most = 12\ndev_run_max = \"{most}\"\n",
+                 blocks_least = 3\nblocks_most = 12\ndev_run_max = \"{most}\"\nleftovers = \"{leftovers}\"\n",
                 self.tag
             );
             fs::write(repo.join(name), kit).unwrap();
@@ -263,24 +263,36 @@ impl House {
 
     /// `thermite serve` on this house, not started yet.
     pub(super) fn serve_command(&self) -> Command {
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log")).unwrap();
         let mut serve = self.command(&["serve", "--listen", "127.0.0.1:0"]);
-        serve.stdout(log.try_clone().unwrap()).stderr(log);
+        self.log_of(&mut serve);
         serve.env("THERMITE_PROC_ROOT", self.path("fed")).envs(self.apart.clone());
+        serve.envs(self.layer.map(|layer| ("THERMITE_CONTAINMENT", layer)));
         serve
+    }
+
+    /// Has a rig's command write into the house's log.
+    pub(super) fn log_of(&self, serve: &mut Command) {
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log")).unwrap();
+        serve.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
     }
 
     /// Starts the rig and waits until it listens; false where this machine gives no isolation, which is said.
     #[must_use]
     pub(super) fn start(&self) -> bool {
+        self.start_as(|serve| serve)
+    }
+
+    /// The same, by the command that `set` makes of the one that serves; it must become the rig's own process.
+    #[must_use]
+    pub(super) fn start_as(&self, set: impl FnOnce(Command) -> Command) -> bool {
         let mut place = self.server.lock().unwrap();
         assert!(place.is_none(), "one rig at a time");
-        let mut server = Own(self.serve_command().spawn().unwrap());
+        let mut server = Own(set(self.serve_command()).spawn().unwrap());
         let mut skipped = false;
         until("the rig listens", || {
             if let Some(status) = server.0.try_wait().unwrap() {
                 let log = self.log_text();
-                assert!(log.contains("no isolation for a run here"), "the rig ended with {status}: {log}");
+                assert!(log.contains("no containment for a run here"), "the rig ended with {status}: {log}");
                 println!("skipped: {}", log.trim());
                 skipped = true;
             }
@@ -385,6 +397,15 @@ impl House {
     #[track_caller]
     pub(super) fn post(&self, path: &str, body: &Value) -> Value {
         self.send("POST", path, None, Some(body)).unwrap_or_else(|| panic!("no answer: {}", self.log_text())).ok()
+    }
+
+    /// An answer as it came, for what is hashed byte by byte.
+    #[track_caller]
+    pub(super) fn get_text(&self, path: &str) -> String {
+        let url = format!("{}{path}", self.endpoint().unwrap().url);
+        let token = fs::read_to_string(self.data().join(OWNER_TOKEN)).unwrap();
+        let request = self.agent.get(url).header("authorization", format!("Bearer {}", token.trim()));
+        request.call().unwrap().body_mut().read_to_string().unwrap()
     }
 
     /// Starts a run with that kit, ending the one there is.
@@ -503,6 +524,10 @@ impl House {
 impl Drop for House {
     fn drop(&mut self) {
         self.terminate();
+        if self.layer.is_some() {
+            // Where the judge's copies are laid out for an account that cannot enter the data folder.
+            let _none_without = fs::remove_dir_all(format!("/var/tmp/thermite-{}", rig_name(&self.data())));
+        }
         assert_replays(&self.data());
     }
 }

@@ -215,6 +215,7 @@ fn check_facts(house: &House, asked: &[(Kind, String)]) {
             | LogEntry::RunChanged { .. }
             | LogEntry::SentBack { .. }
             | LogEntry::ChampionMoved { .. }
+            | LogEntry::SettingsChanged { .. }
             | LogEntry::NoiseMeasured { .. } => {}
         }
     }

@@ -6,6 +6,24 @@ use super::house::{House, Load, Who, spin};
 use super::is_long;
 use crate::binary::until;
 
+/// What the kernel's average still holds of a killed rig's judge is taken off by the next (the figures: tests/host cpu).
+#[test]
+fn a_rig_that_is_started_again_takes_over_what_its_judge_did() {
+    let Some(house) = House::served(Who::Me, Load::Quiet, "10 min") else { return };
+    house.judged(&house.submit(&house.slower("before")));
+    let taken_over = "the judge's own share of the load is taken over";
+    assert!(!house.log_text().contains(taken_over), "a first life has nothing to take over");
+
+    house.kill();
+    house.restart();
+
+    let log = house.log_text();
+    let line = log.lines().find(|line| line.contains(taken_over)).unwrap_or_else(|| panic!("{log}"));
+    println!("{line}");
+    let cores: f64 = line.rsplit_once("cores=").unwrap().1.trim().parse().unwrap();
+    assert!(cores > 0.0, "{line}");
+}
+
 #[test]
 fn the_judge_waits_while_the_machine_is_loaded_and_goes_on_by_itself() {
     let Some(house) = House::served(Who::Me, Load::Linked, "10 min") else { return };

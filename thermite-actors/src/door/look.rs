@@ -17,7 +17,7 @@ use crate::judge_queue::{JudgeLook, LookAtJudge, WhichJobs};
 use crate::member::{LookAtMember, MemberLook, ToMember};
 use crate::outbox::{Recall, RecordsState};
 use crate::pool::{LookAtPool, PoolLook};
-use crate::view::{DevRunStatus, DeviceRow, JobStatus, RunRow};
+use crate::view::{DevRunStatus, DeviceRow, JobStatus, LeftoverRow};
 
 use super::*;
 
@@ -49,7 +49,7 @@ async fn snapshot(actors: &Actors, which: WhichJobs) -> Option<Snapshot> {
     Some(Snapshot { now: actors.clock.now(), members, lanes, pool, judge })
 }
 
-async fn recall<T: Send + 'static>(
+pub(super) async fn recall<T: Send + 'static>(
     actors: &Actors,
     read: impl FnOnce(&RigHistory) -> T + Send + 'static,
 ) -> Result<T, No> {
@@ -68,9 +68,14 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
         jobs_live: 0,
         records_fault: actors.outbox.send(RecordsState).await.ok().flatten(),
         overlooked: 0,
+        leftovers: Vec::new(),
+        leftovers_more: false,
     };
     let Some(snapshot) = snapshot(actors, WhichJobs::First(JOBS_SHOWN)).await else { return view };
     view.now = snapshot.now;
+    view.leftovers = leftovers(&snapshot);
+    view.leftovers_more = view.leftovers.len() > limits::LEFTOVERS_SHOWN_MAX;
+    view.leftovers.truncate(limits::LEFTOVERS_SHOWN_MAX);
     view.jobs_live = snapshot.judge.live_count;
     view.overlooked = snapshot.pool.overlooked;
     let live: Vec<JobId> = snapshot.judge.live.iter().map(|job| job.job).collect();
@@ -100,17 +105,7 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
             noise: noise.iter().filter(|noise| noise.key.device == look.facts.uuid).cloned().collect(),
         })
         .collect();
-    view.runs = runs
-        .into_iter()
-        .map(|(run, known)| RunRow {
-            run,
-            state: known.state,
-            repo: known.spec.repo,
-            kit: known.spec.kit.name,
-            champion: known.champion,
-            lanes: u8::try_from(known.spec.lanes.len()).unwrap_or(u8::MAX),
-        })
-        .collect();
+    view.runs = runs.into_iter().map(|(run, known)| list::run_row(run, known)).collect();
     view.dev_runs = rows_in_line(&snapshot);
     view.jobs = snapshot
         .judge
@@ -119,6 +114,24 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
         .filter_map(|live| Some(live_job_row(&snapshot, live, jobs.get(&live.job)?)))
         .collect();
     view
+}
+
+/// The processes that development runs left behind, the oldest first: one more than are shown at most, where there are.
+fn leftovers(snapshot: &Snapshot) -> Vec<LeftoverRow> {
+    let kept =
+        snapshot.members.iter().flat_map(|(member, look)| look.leftovers.iter().map(move |kept| (*member, kept)));
+    let rows = kept.flat_map(|(member, kept)| {
+        kept.processes.iter().map(move |process| LeftoverRow {
+            dev_run: kept.dev_run,
+            run: kept.run,
+            lane: kept.lane,
+            member,
+            pid: process.pid,
+            command: process.command.clone(),
+            since: kept.since,
+        })
+    });
+    rows.take(limits::LEFTOVERS_SHOWN_MAX + 1).collect()
 }
 
 /// Development runs that are not over, in the order of the line.
@@ -202,7 +215,7 @@ pub(super) async fn jobs(actors: &Actors, run: RunId, after: Option<JobId>, most
         .collect()
 }
 
-fn row_of(spec: &DevRunSpec, status: DevRunStatus) -> DevRunRow {
+pub(super) fn row_of(spec: &DevRunSpec, status: DevRunStatus) -> DevRunRow {
     DevRunRow {
         dev_run: spec.dev_run,
         run: spec.run,

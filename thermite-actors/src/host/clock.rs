@@ -2,8 +2,9 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
+use thermite_core::limits;
 use thermite_core::readiness::Clocks;
-use thermite_core::time::Moment;
+use thermite_core::time::{Moment, Span};
 
 use crate::ports::Clock;
 
@@ -18,6 +19,18 @@ impl Clock for BootClock {
 
     fn wall_ms(&self) -> u64 {
         millis(ClockId::Realtime)
+    }
+}
+
+/// Answers once that moment has come, within [`limits::CLOCK_LOOK_EVERY`] also where it came in suspend: a runtime's
+/// own timers stand still then.
+pub async fn sleep_until(moment: Moment) {
+    loop {
+        let left = moment.since(BootClock.now());
+        if left == Span::ZERO {
+            return;
+        }
+        tokio::time::sleep(left.min(limits::CLOCK_LOOK_EVERY).to_std()).await;
     }
 }
 

@@ -12,24 +12,27 @@ use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
 
-use thermite_core::contract::Leftovers;
+use thermite_core::contract::Leftovers as KeepOrStop;
 use thermite_core::dev_run::{DevRunSpec, Exit};
-use thermite_core::ids::{DevRunId, HoldId, LANE_MAX, LaneId};
+use thermite_core::ids::{HoldId, LANE_MAX, LaneId};
 use thermite_core::limits;
 use thermite_core::stage::{StageStep, StepReport};
 
+use super::clock::{self, BootClock};
 use super::cpu::CpuDriver;
 use super::launch::{
     self, CaptureDir, HOME_AT, Identity, LaunchSpec, Launcher, Toolchains, hand_over, toolchain_mounts,
 };
 use super::workspaces::{Accounts, HostWorkspaces};
-use crate::ports::{Executor, Launched, StageRef, StopProof};
+use crate::ports::{Clock, Executor, Launched, Leftovers, StageRef, StopProof};
 
 mod artefact;
 mod holds;
 mod judge;
+mod kept;
 
 use holds::{HeldDevRun, Hold, Holds};
+use kept::Kept;
 
 /// Where the outputs of the judge's own runs are, in the data folder.
 const JUDGE_OUTPUTS: &str = "judge-outputs";
@@ -64,17 +67,8 @@ struct Inner {
     /// The tools as the judge's account reaches them.
     judge_toolchains: OnceCell<Toolchains>,
     holds: Holds,
-    /// Runs that ended by themselves and whose leftovers live on (rule C3); they end with the executor.
-    kept: RefCell<Vec<HeldDevRun>>,
-}
-
-/// What a development run left behind and may keep until the rig ends (rule C3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// The development run.
-    pub dev_run: DevRunId,
-    /// The outermost process of its namespaces.
-    pub pid: u32,
+    /// Runs that ended by themselves and whose leftovers live on (rule C3).
+    kept: Kept,
 }
 
 impl HostExecutor {
@@ -102,7 +96,7 @@ impl HostExecutor {
             toolchains: RefCell::default(),
             judge_toolchains: OnceCell::new(),
             holds: Holds::default(),
-            kept: RefCell::default(),
+            kept: Kept::default(),
         };
         Ok(HostExecutor { inner: Rc::new(inner) })
     }
@@ -110,12 +104,6 @@ impl HostExecutor {
     /// The captured output of development runs, for shells to read.
     pub fn outputs(&self) -> &CaptureDir {
         &self.inner.outputs
-    }
-
-    /// What development runs left behind and keep (rule C3).
-    pub fn kept(&self) -> Vec<Kept> {
-        let kept = self.inner.kept.borrow();
-        kept.iter().map(|kept| Kept { dev_run: kept.dev_run, pid: kept.run.pid() }).collect()
     }
 }
 
@@ -168,6 +156,15 @@ impl Executor for HostExecutor {
         let inner = Rc::clone(&self.inner);
         Box::pin(async move { inner.step(hold, &stage, step).await })
     }
+
+    fn leftovers(&self) -> Vec<Leftovers> {
+        self.inner.kept.leftovers()
+    }
+
+    fn end_leftovers(&self) -> LocalBoxFuture<'static, StopProof> {
+        let inner = Rc::clone(&self.inner);
+        Box::pin(async move { inner.kept.end().await })
+    }
 }
 
 /// The uids that nothing but this rig's runs uses.
@@ -204,7 +201,7 @@ impl Inner {
         let toolchains: Toolchains = tokio::select! {
             prepared = prepared => prepared.map_err(|error| error.to_string())??,
             () = hold.stopped() => return Err("it was stopped before its start".to_owned()),
-            () = tokio::time::sleep(limits::DEV_RUN_PREPARE_MAX.to_std()) => {
+            () = clock::sleep_until(BootClock.now() + limits::DEV_RUN_PREPARE_MAX) => {
                 return Err(format!("preparing it took longer than {}", limits::DEV_RUN_PREPARE_MAX));
             }
         };
@@ -212,11 +209,12 @@ impl Inner {
             self.toolchains.borrow_mut().insert(spec.lane, toolchains.clone());
         }
         let (dev_run, program) = (spec.dev_run, spec.argv.first().cloned().unwrap_or_default());
-        let keeps_leftovers = spec.contract.leftovers == Leftovers::Keep;
+        let (of_run, lane) = (spec.run, spec.lane);
+        let keeps_leftovers = spec.contract.leftovers == KeepOrStop::Keep;
         let launched = self.launcher.launch(self.launch_spec(spec, identity, toolchains)).await;
         let run = Rc::new(launched.map_err(|fault| format!("program {program} could not be started: {fault}"))?);
         // From here on a stop finds it.
-        hold.set_dev_run(HeldDevRun { dev_run, run: Rc::clone(&run), keeps_leftovers });
+        hold.set_dev_run(HeldDevRun { dev_run, of_run, lane, run: Rc::clone(&run), keeps_leftovers });
         if hold.is_stopped() {
             return Err("it was stopped before its start".to_owned());
         }
@@ -249,16 +247,14 @@ impl Inner {
             identity,
             capture: Some(self.outputs.file(spec.dev_run)),
             reports_times: false,
-            keeps_leftovers: spec.contract.leftovers == Leftovers::Keep,
+            keeps_leftovers: spec.contract.leftovers == KeepOrStop::Keep,
         }
     }
 
     async fn stop(&self, id: HoldId, gently: bool) -> StopProof {
         let hold = self.holds.find_or_bar(id);
-        if hold.ended_by_itself()
-            && let Some(kept) = hold.take_kept()
-        {
-            self.kept.borrow_mut().push(kept);
+        if hold.ended_by_itself() && self.kept.has_room() {
+            self.kept.extend(hold.take_kept());
         }
         hold.stop(gently).await
     }

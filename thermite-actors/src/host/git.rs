@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 pub mod capture;
 pub mod command;
+mod size;
 
 use command::{GitCommand, GitFault, path_of};
 
@@ -211,6 +212,7 @@ impl Git {
         if have.is_some() {
             return Ok(());
         }
+        self.check_size(repository, commit)?;
         self.command("fetch").git_dir(&store).run([
             OsString::from("--quiet"),
             "--no-tags".into(),

@@ -6,15 +6,20 @@
 //! rig ──lifeline──> launcher ──lifeline──> init (pid 1 of the run's own namespaces) ──> leader (the command)
 //! ```
 //! The rig stops a run by its own descriptors (the init's pidfd, the cgroup), never by way of the launcher, so a
-//! launcher that is gone hinders nothing. What is deliberately absent: an unisolated run. Where namespaces cannot be
-//! had, [`Launcher::launch`] refuses.
+//! launcher that is gone hinders nothing. Where namespaces cannot be had the init stays outside as the run's guard:
+//! orphans fall to it, it ends them by the run's own uid or by walking the tree, and says when the kernel knows of none
+//! (`guard`). Such a run sees the machine as its user does; [`Containment`] says so. What is deliberately absent: a run
+//! that nothing contains, and one as root.
 
+mod bare;
 mod capture;
 mod cgroup;
 mod fault;
+mod guard;
 mod handover;
 mod init;
 mod leader;
+mod mark;
 mod order;
 mod probe;
 mod process;
@@ -23,6 +28,7 @@ mod run_file;
 mod sweep;
 mod sys;
 mod toolchain;
+mod wanted;
 mod wire;
 mod world;
 
@@ -36,11 +42,13 @@ pub use fault::LaunchFault;
 pub use handover::{HandOverFault, hand_over};
 pub use probe::{Containment, Layer, Missing};
 pub use process::entry;
-pub use run::{Launcher, LauncherSettings, Run};
+pub use run::{Launcher, LauncherSettings, Run, RunProcess};
 pub use sweep::{Swept, sweep};
 pub use toolchain::{Toolchains, toolchain_mounts};
+pub use wanted::{Isolation, Wanted};
 
-/// Where a run's HOME is: a private, empty, writable place that ends with it.
+/// Where a run's HOME is: a private, empty, writable place that ends with it. A run without namespaces has such a place
+/// elsewhere, and is told so in its environment.
 pub const HOME_AT: &str = "/run/home";
 /// A place under which a workspace or a granted tree can be put that has no path of its own inside a run.
 pub const MOUNTS_AT: &str = "/run/thermite";
@@ -65,6 +73,9 @@ pub enum Identity {
 ///
 /// All paths are absolute. A tree is given by the path under which the rig sees it; where the command sees it, the
 /// place must exist on the machine or lie under `/run`, `/tmp`, `/var/tmp` or a hidden tree.
+///
+/// Without namespaces ([`Containment::has_own_view`]) a command sees the machine as its user does: it works in the
+/// workspace's own path, nothing is hidden, and a launch that grants a node or a tree at another path is refused.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LaunchSpec {
     /// Unique among all launches of this machine and all time; names the run file and the cgroup. Letters, digits,

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -50,11 +50,24 @@ impl Accounts {
         Accounts { base: None }
     }
 
+    /// What the user of this process can have: uids from `base` on where it is root.
+    pub fn of_this_user(base: u32) -> Accounts {
+        if rustix::process::geteuid().is_root() { Accounts::dedicated(base) } else { Accounts::rigs_user() }
+    }
+
     /// Who the judge's builds, checks and measured runs run as.
     pub const fn judge(self) -> Identity {
         match self.base {
             Some(base) => Identity::Dedicated { uid: base, gid: base },
             None => Identity::RigsUser,
+        }
+    }
+
+    /// A uid that no run has: containment is tried out as it.
+    pub const fn trial(self) -> Option<u32> {
+        match self.base {
+            Some(base) => Some(base + LANE_MAX as u32 + 1),
+            None => None,
         }
     }
 
@@ -128,6 +141,26 @@ impl HostWorkspaces {
                 laying: Mutex::new(()),
             }),
         })
+    }
+
+    /// Has the judge's copies laid out in `folder` from here on, which every user can enter and only the rig's own can
+    /// list or write: for a judge's account that cannot enter the data folder. To be called before anything is.
+    ///
+    /// # Errors
+    /// Where it cannot be made, or is somebody else's.
+    pub fn lay_out_in(self, folder: &Path) -> io::Result<HostWorkspaces> {
+        let mut shared = Arc::try_unwrap(self.shared).map_err(|_| io::Error::other("the workspaces are in use"))?;
+        match std::fs::DirBuilder::new().mode(0o711).create(folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let about = std::fs::symlink_metadata(folder)?;
+        if !about.is_dir() || about.uid() != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::other("it is not a folder of the rig's user; remove it"));
+        }
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o711))?;
+        shared.work = folder.canonicalize()?;
+        Ok(HostWorkspaces { shared: Arc::new(shared) })
     }
 
     /// The worktrees that a development run in `own` must not see: every other lane's that was ever opened.
@@ -401,6 +434,11 @@ impl Shared {
             }
             .into());
         };
+        if !folder.is_dir() {
+            let lane = number.parse().ok().and_then(|number| LaneId::new(number).ok());
+            let lane = lane.expect("a number of one of the run's lanes is a lane's");
+            return Err(Refusal::WorktreeGone { lane, worktree: folder.display().to_string() }.into());
+        }
         let worktree: Worktree = self.git.worktree(repository, folder)?;
         let _storing = in_turn(&self.storing);
         // New files outside the editable paths are no part of a submission (rule E5): often they are built ones.
@@ -437,7 +475,11 @@ impl Shared {
         }
         // Written last: sides that are there are whole.
         let file = folder.join("sides");
-        std::fs::write(&file, sides).map_err(|error| format!("{} cannot be written: {error}", file.display()))
+        let written = std::fs::write(&file, sides).and_then(|()| {
+            // A measured program without a view of its own could look.
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600))
+        });
+        written.map_err(|error| format!("{} cannot be written: {error}", file.display()))
     }
 }
 
@@ -511,18 +553,49 @@ fn check_command(spec: &DevRunSpec, path: &str) -> Result<(), Refusal> {
             expected: "not empty and without '='".to_owned(),
         });
     }
+    if !spec.worktree.is_dir() {
+        return Err(Refusal::WorktreeGone { lane: spec.lane, worktree: spec.worktree.display().to_string() });
+    }
     find_program(program, &spec.worktree, path)
 }
 
 /// Looks for a program as the run will: by path from its tree, or by name in `PATH`.
 fn find_program(program: &str, tree: &Path, path: &str) -> Result<(), Refusal> {
-    let executable = |file: &Path| {
-        std::fs::metadata(file).is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
-    };
-    let (found, looked_in) = if program.contains('/') {
-        (executable(&tree.join(program)), tree.display().to_string())
+    let (places, looked_in) = if program.contains('/') {
+        (vec![tree.join(program)], tree.display().to_string())
     } else {
-        (path.split(':').any(|folder| executable(&tree.join(folder).join(program))), path.to_owned())
+        (path.split(':').map(|folder| tree.join(folder).join(program)).collect(), path.to_owned())
     };
-    if found { Ok(()) } else { Err(Refusal::NoSuchProgram { program: program.to_owned(), looked_in }) }
+    // The first that is there and cannot be executed tells more than that none was found.
+    let mut not_executable = None;
+    for place in places {
+        match what_is(&place) {
+            Some(Ok(())) => return Ok(()),
+            Some(Err(why)) => {
+                not_executable.get_or_insert((place, why));
+            }
+            None => {}
+        }
+    }
+    let program = program.to_owned();
+    match not_executable {
+        Some((file, why)) => {
+            Err(Refusal::NotExecutable { program, file: file.display().to_string(), why: why.to_owned() })
+        }
+        None => Err(Refusal::NoSuchProgram { program, looked_in }),
+    }
+}
+
+/// Whether a file can be executed, and why not; none where there is no file.
+fn what_is(file: &Path) -> Option<Result<(), &'static str>> {
+    let about = std::fs::metadata(file).ok()?;
+    Some(if about.is_dir() {
+        Err("is a folder")
+    } else if !about.is_file() {
+        Err("is no ordinary file")
+    } else if about.permissions().mode() & 0o111 == 0 {
+        Err("has no execute permission; set it with `chmod +x`, or name its interpreter first")
+    } else {
+        Ok(())
+    })
 }

@@ -14,17 +14,31 @@ pub struct PausedClock {
     origin: Instant,
     first: Moment,
     wall_ms: u64,
+    /// How long the machine slept in all, while the runtime's timers stood still.
+    slept: Cell<Span>,
+    /// How far the wall clock was set on or back in all, in milliseconds.
+    stepped_ms: Cell<i64>,
 }
 
 impl PausedClock {
     /// A clock that says `first` at its birth, and `wall_ms` milliseconds since 1970 on the wall. Must be called inside
     /// a runtime.
     pub fn new(first: Moment, wall_ms: u64) -> PausedClock {
-        PausedClock { origin: Instant::now(), first, wall_ms }
+        PausedClock { origin: Instant::now(), first, wall_ms, slept: Cell::new(Span::ZERO), stepped_ms: Cell::new(0) }
+    }
+
+    /// The machine sleeps that long and wakes: the clock has gone on, the runtime's timers have not.
+    pub fn sleep(&self, span: Span) {
+        self.slept.set(self.slept.get() + span);
+    }
+
+    /// Somebody sets the wall clock on, or back.
+    pub fn step_wall(&self, ms: i64) {
+        self.stepped_ms.set(self.stepped_ms.get() + ms);
     }
 
     fn gone_by(&self) -> Span {
-        Span::millis(u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX))
+        Span::millis(u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX)) + self.slept.get()
     }
 }
 
@@ -34,7 +48,7 @@ impl Clock for PausedClock {
     }
 
     fn wall_ms(&self) -> u64 {
-        self.wall_ms + self.gone_by().as_millis()
+        (self.wall_ms + self.gone_by().as_millis()).saturating_add_signed(self.stepped_ms.get())
     }
 }
 

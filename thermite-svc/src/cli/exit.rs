@@ -14,6 +14,8 @@ use crate::client::Fault;
 pub(crate) const OK: u8 = 0;
 /// `verify`: the record does not hold.
 pub(crate) const DOES_NOT_HOLD: u8 = 1;
+/// `doctor`: something that a rig needs is missing.
+pub(crate) const UNFIT: u8 = 1;
 /// `try`: something is not as expected.
 pub(crate) const DIFFERS: u8 = 1;
 /// `judge`: the job has no verdict, or the rig cannot say.

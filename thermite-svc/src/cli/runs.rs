@@ -68,7 +68,7 @@ pub(crate) fn start(args: &StartArgs, client: &Client, say: &Say) -> anyhow::Res
         champion: args.champion.clone(),
         lanes: args.lanes.iter().map(|lane| absolute(lane)).collect::<anyhow::Result<_>>()?,
     };
-    let run = client.start_run(&request)?;
+    let run = client.start_run(&request, None)?;
     if args.json {
         say.json(&json!({ "run": run }));
     } else {

@@ -12,7 +12,7 @@ use thermite_actors::host::clock::BootClock;
 use thermite_actors::host::cpu::CpuDriver;
 use thermite_actors::host::executor::{ExecutorSettings, HostExecutor};
 use thermite_actors::host::ids::OsIds;
-use thermite_actors::host::launch::{Launcher, LauncherSettings};
+use thermite_actors::host::launch::{Containment, Launcher, LauncherSettings};
 use thermite_actors::host::workspaces::{Accounts, HostWorkspaces};
 use thermite_actors::ports::MemberPorts;
 use thermite_actors::rig::RigSetup;
@@ -41,6 +41,9 @@ pub(crate) struct ServeArgs {
     ends_with_parent: bool,
 }
 
+/// Where the judge's own share of the load outlives the rig, in the data folder.
+const OWN_SHARE: &str = "own-share.json";
+
 const AFTER: &str = "\
 Examples:
   thermite serve
@@ -62,10 +65,8 @@ pub(crate) fn serve(args: &ServeArgs, say: &Say) -> anyhow::Result<u8> {
             return Ok(exit::USAGE);
         }
     };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("THERMITE_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,actix_server=warn"));
     tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_env_filter(tracing_subscriber::EnvFilter::new(&settings.log))
         .with_ansi(say.side_ink.is_coloured())
         .with_writer(std::io::stderr)
         .init();
@@ -88,15 +89,35 @@ fn tell(service: &Service, say: &Say) {
     }
 }
 
+/// Says how runs are contained.
+///
+/// # Errors
+/// Where they cannot be, with what is missing and the way out.
+fn tell_containment(containment: &Containment) -> Result<(), String> {
+    if containment.isolation().is_none() {
+        return Err(format!(
+            "no containment for a run here: {}; serve as root, or allow user namespaces; `thermite doctor` says more",
+            containment.missing_in_words()
+        ));
+    }
+    tracing::info!(%containment, "runs are contained");
+    for missing in &containment.missing {
+        tracing::info!(layer = %missing.layer, why = missing.why, "without it {}", missing.leaves_open);
+    }
+    if !containment.has_own_view() {
+        tracing::warn!(%containment, "runs have no view of their own; `thermite doctor` says what that leaves open");
+    }
+    for open in &containment.open {
+        tracing::info!("containment leaves open: {open}");
+    }
+    Ok(())
+}
+
 /// This machine as the rig's ports: its CPUs are the one device.
 async fn assemble(ground: Ground) -> Result<Parts, String> {
     let Ground { folder, settings, records, inputs } = ground;
     let data = folder.path().to_owned();
-    let accounts = if rustix::process::geteuid().is_root() {
-        Accounts::dedicated(settings.lane_uid_base)
-    } else {
-        Accounts::rigs_user()
-    };
+    let accounts = Accounts::of_this_user(settings.lane_uid_base);
     // Two rigs of one machine have two folders, and must not take each other's runs for leftovers.
     let digest = Sha256::digest(data.as_os_str().as_encoded_bytes());
     let rig = digest.iter().take(6).fold("rig-".to_owned(), |name, byte| format!("{name}{byte:02x}"));
@@ -105,21 +126,19 @@ async fn assemble(ground: Ground) -> Result<Parts, String> {
         state: data.join("runs"),
         hidden: vec![data.clone()],
         program: LauncherSettings::THIS_PROGRAM.into(),
+        wanted: settings.containment,
+        trial_uid: accounts.trial(),
     });
     let launcher = launcher.await.map_err(|fault| fault.to_string())?;
-    let containment = launcher.containment();
-    if !containment.is_isolating() {
-        return Err(format!(
-            "no isolation for a run here: {}; serve as root, or allow user namespaces",
-            containment.missing_in_words()
-        ));
-    }
-    tracing::info!(%containment, "runs are contained");
-    for open in &containment.open {
-        tracing::info!("containment leaves open: {open}");
-    }
+    tell_containment(launcher.containment())?;
     let path = std::env::var("PATH").unwrap_or_default();
-    let workspaces = HostWorkspaces::open(&data, accounts, path).map_err(|error| format!("workspaces: {error}"))?;
+    let mut workspaces = HostWorkspaces::open(&data, accounts, path).map_err(|error| format!("workspaces: {error}"))?;
+    if !launcher.containment().has_own_view() && accounts != Accounts::rigs_user() {
+        // The data folder is closed to the judge's account, and nothing can be shown to it elsewhere.
+        let open_to_all = PathBuf::from(format!("/var/tmp/thermite-{rig}"));
+        workspaces =
+            workspaces.lay_out_in(&open_to_all).map_err(|error| format!("{}: {error}", open_to_all.display()))?;
+    }
     let driver = match &settings.proc_root {
         None => CpuDriver::of_this_machine(),
         Some(root) => {
@@ -127,6 +146,7 @@ async fn assemble(ground: Ground) -> Result<Parts, String> {
             CpuDriver::fed_from(root)
         }
     };
+    driver.remember_own_use(&data.join(OWN_SHARE));
     let executor =
         HostExecutor::open(launcher, workspaces.clone(), driver.clone(), ExecutorSettings { rig, data, accounts });
     let executor = executor.map_err(|error| format!("outputs: {error}"))?;

@@ -1,6 +1,6 @@
 //! The rig in words: one line for each thing, the rig's own sentences inside.
 
-use thermite_actors::view::{DevRunRow, DevRunStatus, DeviceRow, JobRow, JobStatus, RunRow};
+use thermite_actors::view::{DevRunRow, DevRunStatus, DeviceRow, JobRow, JobStatus, LeftoverRow, RunRow};
 use thermite_core::block::Side;
 use thermite_core::dev_run::{DevRunEnd, Exit};
 use thermite_core::device::DeviceView;
@@ -73,6 +73,12 @@ pub(crate) fn dev_run_status(status: &DevRunStatus, now: Moment) -> String {
         }
         DevRunStatus::Ended { end } => dev_run_end(end),
     }
+}
+
+/// A process that a development run left behind.
+pub(crate) fn leftover(row: &LeftoverRow, now: Moment) -> String {
+    let (pid, command, since) = (row.pid, &row.command, now.since(row.since));
+    format!("{}: left behind since {since}: pid {pid} ({command}), of development run {}", row.lane, row.dev_run)
 }
 
 /// How a development run ended.

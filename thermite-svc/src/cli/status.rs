@@ -52,6 +52,10 @@ fn lines(view: &RigView) -> Vec<String> {
         let times = view.overlooked;
         lines.push(format!("the watchdog found a waiter beside a free ready device, {times} times: please report it"));
     }
+    lines.extend(view.leftovers.iter().map(|row| format!("  {}", show::leftover(row, view.now))));
+    if view.leftovers_more {
+        lines.push("  and more processes that development runs left behind".to_owned());
+    }
     if let Some(fault) = &view.records_fault {
         lines.push(format!("the records cannot be written: {fault}"));
     }

@@ -54,6 +54,13 @@ const MIGRATIONS: &[&str] = &["
         sha256  BLOB NOT NULL,        -- of the token; the token itself is nowhere in here
         wall_ms INTEGER NOT NULL
     ) WITHOUT ROWID;
+", "
+    ALTER TABLE tokens ADD COLUMN from_file INTEGER NOT NULL DEFAULT 1; -- whether it is the data folder's file that has it
+    ALTER TABLE tokens ADD COLUMN lane INTEGER;       -- a lane's token: the lane
+    ALTER TABLE tokens ADD COLUMN run TEXT;           -- and the run, where it is for one alone
+    ALTER TABLE tokens ADD COLUMN note TEXT NOT NULL DEFAULT '';
+    ALTER TABLE tokens ADD COLUMN expires_ms INTEGER; -- when it ends: milliseconds since 1970
+    ALTER TABLE tokens ADD COLUMN used_ms INTEGER;    -- when it was last used, coarsely
 "];
 
 /// The records could not be opened.

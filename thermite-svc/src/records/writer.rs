@@ -316,6 +316,7 @@ fn named(entry: &LogEntry) -> (&'static str, Option<String>) {
         LogEntry::JobEnded { job, .. } => ("job_ended", Some(job.to_string())),
         LogEntry::ChampionMoved { run, .. } => ("champion_moved", Some(run.to_string())),
         LogEntry::NoiseMeasured { .. } => ("noise_measured", None),
+        LogEntry::SettingsChanged { .. } => ("settings_changed", None),
         LogEntry::DevRunAsked { spec, .. } => ("dev_run_asked", Some(spec.dev_run.to_string())),
         LogEntry::DevRunStarted { dev_run, .. } => ("dev_run_started", Some(dev_run.to_string())),
         LogEntry::DevRunEnded { dev_run, .. } => ("dev_run_ended", Some(dev_run.to_string())),

@@ -13,30 +13,36 @@ use thermite_core::limits;
 use thermite_core::refusal::Refusal;
 use thermite_core::run::RunState;
 use thermite_core::texts;
+use utoipa::ToSchema;
+use utoipa::openapi::schema::{ArrayBuilder, Object, Type};
 
 /// `POST /v1/runs`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StartRun {
     /// The repository.
+    #[schema(min_length = 1, max_length = 4096)]
     pub repo: String,
     /// The kit's file, relative to the repository's root.
+    #[schema(min_length = 1, max_length = 4096)]
     pub kit: String,
     /// The champion's revision.
+    #[schema(min_length = 1, max_length = 4096)]
     pub champion: String,
     /// The lanes' worktrees, lane 1 first.
+    #[schema(max_items = 16)]
     pub lanes: Vec<String>,
 }
 
 /// The answer to it: 201.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunStarted {
     /// The run.
     pub run: RunId,
 }
 
 /// The answer to `POST /v1/runs/{run}/pause`, `resume` and `end`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunChanged {
     /// The run.
     pub run: RunId,
@@ -45,21 +51,34 @@ pub struct RunChanged {
 }
 
 /// `POST /v1/runs/{run}/lanes/{n}/dev-runs`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AskDevRun {
     /// The program and its arguments.
+    #[schema(min_items = 1, max_items = 1024)]
     pub argv: Vec<String>,
     /// Environment beyond the plain one of every run, as pairs of name and value.
     #[serde(default)]
+    #[schema(schema_with = name_and_value)]
     pub env: Vec<(String, String)>,
     /// Whether it ends 10 s after nobody follows its output any more (rule A10).
     #[serde(default)]
     pub attached: bool,
 }
 
+/// A pair has exactly two texts, which a tuple's own schema does not say.
+fn name_and_value() -> utoipa::openapi::schema::Array {
+    let text = || Object::with_type(Type::String);
+    let pair = ArrayBuilder::new().items(text()).min_items(Some(2)).max_items(Some(2));
+    ArrayBuilder::new()
+        .description(Some("Environment beyond the plain one of every run, as pairs of name and value."))
+        .items(pair)
+        .max_items(Some(limits::COMMAND_ENV_MAX))
+        .build()
+}
+
 /// The answer to it: 202.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Queued {
     /// The development run.
     pub dev_run: DevRunId,
@@ -68,7 +87,7 @@ pub struct Queued {
 }
 
 /// The answer to `DELETE /v1/dev-runs/{id}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Over {
     /// The development run.
     pub dev_run: DevRunId,
@@ -80,10 +99,11 @@ pub struct Over {
 }
 
 /// `POST /v1/runs/{run}/jobs`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubmitJob {
     /// The change's revision.
+    #[schema(min_length = 1, max_length = 4096)]
     pub change: String,
     /// The champion's revision; the run's champion where none is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,7 +111,7 @@ pub struct SubmitJob {
 }
 
 /// The answer to it: 202.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Submitted {
     /// The job.
     pub job: JobId,

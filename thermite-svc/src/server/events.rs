@@ -9,17 +9,25 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use actix_web::web::{Bytes, Data};
 use actix_web::{HttpRequest, HttpResponse};
 use futures_util::stream;
+use serde::Deserialize;
 use thermite_actors::rig::Rig;
 use thermite_actors::view::{RigEvent, RigHappening};
+use thermite_core::ids::{LaneId, RunId};
 use thermite_core::limits;
+use thermite_core::log::LogEntry;
+use thermite_core::time::Span;
 use tokio::sync::{broadcast, watch};
+use utoipa::{IntoParams, ToSchema};
 
-use super::Door;
+use super::access::Asker;
 use super::problem::Problem;
+use super::request::Query;
+use super::{Door, request};
 
 /// The events kept for readers.
 pub(super) struct EventRing {
@@ -31,8 +39,15 @@ pub(super) struct EventRing {
 
 #[derive(Default)]
 struct Kept {
-    events: VecDeque<(u64, Bytes)>,
+    events: VecDeque<KeptEvent>,
     bytes: usize,
+}
+
+struct KeptEvent {
+    id: u64,
+    text: Bytes,
+    /// The lane whose matter alone it is, where it says what that lane asked to run.
+    lane: Option<(RunId, LaneId)>,
 }
 
 /// One of the readers there may be at once.
@@ -46,6 +61,36 @@ struct Reader {
     newest: watch::Receiver<u64>,
     over: watch::Receiver<bool>,
     greeting: Option<Bytes>,
+    /// The lane that reads, where a lane does.
+    lane: Option<(LaneId, Option<RunId>)>,
+    until: Option<Instant>,
+}
+
+/// How long.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct HowLong {
+    /// Ends the stream after that many milliseconds; without it the stream ends with the rig or its token.
+    #[param(minimum = 0, maximum = 86_400_000)]
+    for_ms: Option<u64>,
+}
+
+/// One event of the stream, as readers of server-sent events get it.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "the description of what is written as text")]
+pub(super) struct SentEvent {
+    /// `LIFE-NUMBER`: the rig's life and the event's number in it, for `Last-Event-ID`.
+    #[schema(pattern = "^[0-9a-f]{32}-[0-9]+$")]
+    id: Option<String>,
+    /// `recorded`, `stage`, `dev_run`, `device`, `alarm`: a `RigEvent`; `ready`: a fresh stream; `missed`: how many were
+    /// lost.
+    event: String,
+    /// As JSON: a `RigEvent`, `{}` with `ready`, `{"missed": number or null}` with `missed`.
+    #[schema(content_media_type = "application/json")]
+    data: String,
+    /// How long to wait before coming back, in milliseconds.
+    retry: Option<u64>,
 }
 
 impl EventRing {
@@ -81,21 +126,28 @@ impl EventRing {
         let text = format!("id: {}-{}\nevent: {}\ndata: {json}\n\n", self.life, event.id, name(&event.what));
         let mut kept = self.kept();
         kept.bytes += text.len();
-        kept.events.push_back((event.id, Bytes::from(text)));
+        kept.events.push_back(KeptEvent { id: event.id, text: Bytes::from(text), lane: of_one_lane(&event.what) });
         while kept.events.len() > limits::EVENTS_KEPT || kept.bytes > limits::EVENTS_KEPT_BYTES_MAX {
-            let Some((_, text)) = kept.events.pop_front() else { break };
-            kept.bytes -= text.len();
+            let Some(oldest) = kept.events.pop_front() else { break };
+            kept.bytes -= oldest.text.len();
         }
         drop(kept);
         self.newest.send_replace(event.id);
     }
 
-    /// The next event after `last`, and how many were lost before it.
-    fn after(&self, last: u64) -> Option<(u64, Bytes, u64)> {
+    /// The next event after `last`, and how many were lost before it. What is another lane's matter has no text for
+    /// `reader`.
+    fn after(&self, last: u64, reader: Option<(LaneId, Option<RunId>)>) -> Option<(u64, Option<Bytes>, u64)> {
         let kept = self.kept();
-        let at = kept.events.partition_point(|(id, _)| *id <= last);
-        let (id, text) = kept.events.get(at)?;
-        Some((*id, text.clone(), id - last - 1))
+        let at = kept.events.partition_point(|event| event.id <= last);
+        let KeptEvent { id, text, lane } = kept.events.get(at)?;
+        let is_anothers = match (reader, lane) {
+            (Some((reader, of_run)), Some((run, lane))) => {
+                reader != *lane || of_run.is_some_and(|of_run| of_run != *run)
+            }
+            _ => false,
+        };
+        Some((*id, (!is_anothers).then(|| text.clone()), id - last - 1))
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -122,7 +174,25 @@ impl Drop for Seat {
     }
 }
 
-pub(super) async fn stream(request: HttpRequest, door: Data<Door>) -> Result<HttpResponse, Problem> {
+/// What happens from here on, or after `Last-Event-ID`, as server-sent events.
+///
+/// Events `recorded`, `stage`, `dev_run` and `device` carry a `RigEvent`; `ready` opens a fresh stream; `missed` says
+/// how many events were lost to this reader (`null` where that cannot be told: the rig was started anew). A lane's token
+/// is not shown what other lanes asked to run.
+#[utoipa::path(get, path = "/v1/events", operation_id = "events", tag = "rig",
+    params(HowLong, ("Last-Event-ID" = Option<String>, Header, description = "the last event that the reader has")),
+    responses(
+        (status = 200, description = "the events as they come", content_type = "text/event-stream", body = SentEvent),
+    )
+)]
+pub(super) async fn stream(
+    request: HttpRequest,
+    door: Data<Door>,
+    asker: Asker,
+    Query(how_long): Query<HowLong>,
+) -> Result<HttpResponse, Problem> {
+    let most = Span::hours(24);
+    let for_ms = how_long.for_ms.map(|ms| request::within("for_ms", ms, 0, most.as_millis())).transpose()?;
     let ring = &door.events;
     let seat = ring.seat().ok_or_else(|| Problem::too_many_readers(limits::EVENT_READERS_MAX))?;
     let newest = ring.newest.subscribe();
@@ -135,7 +205,15 @@ pub(super) async fn stream(request: HttpRequest, door: Data<Door>) -> Result<Htt
         // Another life's reader cannot know how much it missed.
         Some(Err(())) => (here, format!("{ready}event: missed\ndata: {{\"missed\":null}}\n\n")),
     };
-    let reader = Reader { seat, last, newest, over: door.over.clone(), greeting: Some(Bytes::from(greeting)) };
+    let reader = Reader {
+        seat,
+        last,
+        newest,
+        over: door.over.clone(),
+        greeting: Some(Bytes::from(greeting)),
+        lane: asker.lane(),
+        until: for_ms.map(|ms| Instant::now() + Span::millis(ms).to_std()),
+    };
     let body = stream::unfold(reader, |mut reader| async move {
         let text = reader.next().await?;
         Some((Ok::<_, Infallible>(text), reader))
@@ -158,28 +236,43 @@ impl Reader {
             if let Some(text) = self.take() {
                 return Some(text);
             }
-            if *self.over.borrow() {
+            if *self.over.borrow() || self.until.is_some_and(|until| until <= Instant::now()) {
                 return None;
             }
+            let keep_alive = Instant::now() + limits::EVENTS_KEEP_ALIVE.to_std();
+            let wake = self.until.map_or(keep_alive, |until| until.min(keep_alive));
             tokio::select! {
                 _ = self.newest.changed() => {}
                 _ = self.over.wait_for(|over| *over) => {}
-                () = tokio::time::sleep(limits::EVENTS_KEEP_ALIVE.to_std()) => return Some(Bytes::from_static(b":\n\n")),
+                () = tokio::time::sleep_until(wake.into()) => {
+                    return self.until.is_none_or(|until| Instant::now() < until).then(|| Bytes::from_static(b":\n\n"));
+                }
             }
         }
     }
 
     fn take(&mut self) -> Option<Bytes> {
-        let (id, text, lost) = self.seat.0.after(self.last)?;
-        let from_the_start = std::mem::replace(&mut self.last, id) == 0;
-        // Nothing that a reader could have had was before the first event that the door has seen.
-        if lost == 0 || from_the_start {
-            return Some(text);
+        loop {
+            let (id, text, lost) = self.seat.0.after(self.last, self.lane)?;
+            let from_the_start = std::mem::replace(&mut self.last, id) == 0;
+            // Nothing that a reader could have had was before the first event that the door has seen.
+            let lost = if from_the_start { 0 } else { lost };
+            let missed = (lost > 0).then(|| format!("event: missed\ndata: {{\"missed\":{lost}}}\n\n"));
+            match (missed, text) {
+                (None, None) => {}
+                (None, Some(text)) => return Some(text),
+                (Some(missed), None) => return Some(Bytes::from(missed)),
+                (Some(missed), Some(text)) => return Some(Bytes::from([missed.as_bytes(), &text[..]].concat())),
+            }
         }
-        let mut both = format!("event: missed\ndata: {{\"missed\":{lost}}}\n\n").into_bytes();
-        both.extend_from_slice(&text);
-        Some(Bytes::from(both))
     }
+}
+
+/// What only the lane that asked for it may read: a command with its environment.
+fn of_one_lane(what: &RigHappening) -> Option<(RunId, LaneId)> {
+    let RigHappening::Recorded { fact } = what else { return None };
+    let LogEntry::DevRunAsked { spec, .. } = &**fact else { return None };
+    Some((spec.run, spec.lane))
 }
 
 fn name(what: &RigHappening) -> &'static str {
@@ -196,7 +289,6 @@ fn name(what: &RigHappening) -> &'static str {
 mod tests {
     use thermite_core::dev_run::DevRunEnd;
     use thermite_core::ids::DevRunId;
-    use thermite_core::log::LogEntry;
 
     use super::*;
 
@@ -212,10 +304,10 @@ mod tests {
         let last = limits::EVENTS_KEPT as u64 + 10;
         (1..=last).for_each(|id| ring.keep(&event(id, 1)));
 
-        let (id, _, lost) = ring.after(3).unwrap();
+        let (id, _, lost) = ring.after(3, None).unwrap();
 
         assert_eq!((id, lost), (11, 7));
-        assert_eq!(ring.after(last), None);
+        assert_eq!(ring.after(last, None), None);
         assert_eq!(*ring.newest.borrow(), last);
     }
 
@@ -224,7 +316,7 @@ mod tests {
         let ring = EventRing::empty();
         [1, 2, 6].iter().for_each(|id| ring.keep(&event(*id, 1)));
 
-        assert_eq!(ring.after(2).map(|(id, _, lost)| (id, lost)), Some((6, 3)));
+        assert_eq!(ring.after(2, None).map(|(id, _, lost)| (id, lost)), Some((6, 3)));
     }
 
     #[test]
@@ -235,8 +327,8 @@ mod tests {
         let kept = ring.kept();
 
         assert!(kept.bytes <= limits::EVENTS_KEPT_BYTES_MAX, "{} bytes are kept", kept.bytes);
-        assert_eq!(kept.bytes, kept.events.iter().map(|(_, text)| text.len()).sum::<usize>());
-        assert_eq!(kept.events.back().map(|(id, _)| *id), Some(20));
+        assert_eq!(kept.bytes, kept.events.iter().map(|event| event.text.len()).sum::<usize>());
+        assert_eq!(kept.events.back().map(|event| event.id), Some(20));
     }
 
     #[test]

@@ -10,33 +10,62 @@
 
 use std::time::Instant;
 
-use actix_web::web::{self, Data, Query};
+use actix_web::web::{self, Data};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use thermite_actors::ports::OutputSlice;
 use thermite_actors::view::DevRunStatus;
 use thermite_core::ids::DevRunId;
 use thermite_core::limits;
+use utoipa::IntoParams;
 
+use super::access::Asker;
 use super::dev_runs::Wait;
 use super::problem::Problem;
+use super::request::Query;
 use super::{Door, request};
 
 /// How often a waiting read asks the rig whether the run is over, in looks at the output.
 const LOOKS_PER_ASK: u32 = 25;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Part {
+    /// From which byte on.
     #[serde(default)]
+    #[param(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     offset: u64,
+    /// How long the answer may wait until there is something to say, in milliseconds.
     #[serde(default)]
+    #[param(minimum = 0, maximum = 30_000)]
     wait_ms: u64,
 }
 
-pub(super) async fn read(request: HttpRequest, door: Data<Door>, part: Query<Part>) -> Result<HttpResponse, Problem> {
+/// What a development run wrote, from a byte on, at most 256 KiB of it.
+///
+/// Reading is following: a development run that was asked for with `attached` ends 10 s after the last read of it.
+#[utoipa::path(get, path = "/v1/dev-runs/{dev_run}/output", operation_id = "output", tag = "dev-runs",
+    params(("dev_run" = DevRunId, Path, description = "the development run"), Part),
+    responses(
+        (status = 200, description = "the bytes", content_type = "application/octet-stream", body = Vec<u8>, headers(
+            ("Thermite-Offset" = u64, description = "the first byte's place"),
+            ("Thermite-Total" = u64, description = "how many bytes it wrote so far"),
+            ("Thermite-Cut" = u64, description = "how many between head and tail were not kept"),
+            ("Thermite-Complete" = bool, description = "true where nothing comes after this body"),
+        )),
+        (status = 404, description = "no such development run"),
+    )
+)]
+pub(super) async fn read(
+    request: HttpRequest,
+    door: Data<Door>,
+    asker: Asker,
+    Query(part): Query<Part>,
+) -> Result<HttpResponse, Problem> {
     let dev_run: DevRunId = request::id(&request, "dev_run")?;
-    let until = Instant::now() + Wait::bounded(part.wait_ms);
+    let until = Instant::now() + Wait::bounded(part.wait_ms)?;
+    asker.owns(&door, dev_run).await?;
     let mut over = door.over.clone();
     let mut looks = 0u32;
     let mut is_over = has_ended(&door, dev_run).await?;

@@ -10,17 +10,21 @@ use thermite_actors::ports::RecordsFault;
 use thermite_actors::rig::No;
 use thermite_core::refusal::{InfrastructureFailure, Refusal};
 
+use crate::tokens::{TokenId, TokenNo};
+
 /// An answer that is a no, `application/problem+json`.
 ///
 /// `refusal` and `infrastructure` carry the rig's own words as types, for programs; `detail` is the sentence to show.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Problem {
     /// Which kind, as `urn:thermite:problem:` and a name.
+    #[schema(pattern = "^urn:thermite:problem:[a-z-]+$")]
     #[serde(rename = "type")]
     pub kind: String,
     /// The kind in words.
     pub title: String,
     /// The HTTP status.
+    #[schema(minimum = 400, maximum = 599)]
     pub status: u16,
     /// The sentence to show.
     pub detail: String,
@@ -104,6 +108,24 @@ impl Problem {
         problem
     }
 
+    pub(crate) fn expired_token(token: &TokenId) -> Problem {
+        let detail = format!("token {token} has expired; ask the rig's owner for another");
+        let mut problem = Problem::new(StatusCode::UNAUTHORIZED, "expired-token", "the token has expired", detail);
+        problem.header = Some(Header::WwwAuthenticate("Bearer realm=\"thermite\", error=\"invalid_token\""));
+        problem
+    }
+
+    pub(crate) fn not_for_this_token(detail: &str) -> Problem {
+        let title = "the token does not open this";
+        let mut problem = Problem::new(StatusCode::FORBIDDEN, "not-for-this-token", title, detail);
+        problem.header = Some(Header::WwwAuthenticate("Bearer realm=\"thermite\", error=\"insufficient_scope\""));
+        problem
+    }
+
+    pub(crate) fn impossible(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "impossible", "refused", detail)
+    }
+
     pub(crate) fn key_reused(key: &str) -> Problem {
         Problem::new(
             StatusCode::CONFLICT,
@@ -175,6 +197,19 @@ impl From<InfrastructureFailure> for Problem {
     }
 }
 
+impl From<TokenNo> for Problem {
+    fn from(no: TokenNo) -> Problem {
+        let (status, name, title) = match no {
+            TokenNo::Unknown(_) => (StatusCode::NOT_FOUND, "unknown-token", "there is no such thing"),
+            TokenNo::FromFile(_) => (StatusCode::CONFLICT, "token-of-the-file", "refused"),
+            TokenNo::Full => (StatusCode::TOO_MANY_REQUESTS, "too-many-tokens", "refused"),
+            TokenNo::Random(_) => (StatusCode::SERVICE_UNAVAILABLE, "no-luck", "not possible at the moment"),
+            TokenNo::Records(fault) => return fault.into(),
+        };
+        Problem::new(status, name, title, no.to_string())
+    }
+}
+
 impl From<RecordsFault> for Problem {
     fn from(fault: RecordsFault) -> Problem {
         InfrastructureFailure::Records { why: fault.0 }.into()
@@ -195,12 +230,15 @@ fn refused(refusal: &Refusal) -> (StatusCode, &'static str) {
         Refusal::EmptyCommand => (StatusCode::UNPROCESSABLE_ENTITY, "empty-command"),
         Refusal::CommandTooLong { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "command-too-long"),
         Refusal::NoSuchProgram { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "no-such-program"),
+        Refusal::NotExecutable { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "not-executable"),
+        Refusal::WorktreeGone { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "worktree-gone"),
         Refusal::Kit { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "kit"),
         Refusal::WrongTarget { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "wrong-target"),
         Refusal::Impossible { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "impossible"),
         Refusal::Repository { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "repository"),
         Refusal::OutsideEditable { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "outside-editable"),
         Refusal::NothingChanged { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "nothing-changed"),
+        Refusal::SettingsMoved { .. } => (StatusCode::PRECONDITION_FAILED, "settings-moved"),
         Refusal::QueueFull { .. } => (StatusCode::TOO_MANY_REQUESTS, "queue-full"),
         Refusal::NoIsolation { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "no-isolation"),
     }
@@ -212,6 +250,7 @@ fn failed(failure: &InfrastructureFailure) -> (StatusCode, &'static str) {
         InfrastructureFailure::StayedBusy { .. } => (StatusCode::SERVICE_UNAVAILABLE, "stayed-busy"),
         InfrastructureFailure::TooManyThrown { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too-many-thrown"),
         InfrastructureFailure::ThrowsSteered { .. } => (StatusCode::SERVICE_UNAVAILABLE, "throws-steered"),
+        InfrastructureFailure::ChangeKilled { .. } => (StatusCode::SERVICE_UNAVAILABLE, "change-killed"),
         InfrastructureFailure::TooNoisy { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too-noisy"),
         InfrastructureFailure::Champion { .. } => (StatusCode::SERVICE_UNAVAILABLE, "champion"),
         InfrastructureFailure::Step { .. } => (StatusCode::SERVICE_UNAVAILABLE, "step"),

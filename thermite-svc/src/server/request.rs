@@ -3,9 +3,14 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use actix_web::error::{JsonPayloadError, PayloadError, QueryPayloadError};
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::dev::Payload;
+use actix_web::error::{JsonPayloadError, PayloadError};
+use actix_web::http::header;
+use actix_web::{FromRequest, HttpRequest, HttpResponse, web};
+use futures_util::future::{LocalBoxFuture, Ready, ready};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use thermite_core::limits;
 
@@ -14,6 +19,37 @@ use super::problem::Problem;
 use crate::records::KeyUse;
 
 const KEY_HEADER: &str = "idempotency-key";
+/// How much of a refused value its sentence repeats, in characters.
+const SHOWN_MAX: usize = 80;
+
+/// The query as `T`. One that cannot be is refused with the parameter's name and value.
+pub(super) struct Query<T>(pub(super) T);
+
+/// The JSON body as `T`. One that cannot be is refused with the place in it.
+pub(super) struct Body<T>(pub(super) T);
+
+impl<T: DeserializeOwned> FromRequest for Query<T> {
+    type Error = Problem;
+    type Future = Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(read_query(request.query_string()).map(Query))
+    }
+}
+
+impl<T: DeserializeOwned> FromRequest for Body<T> {
+    type Error = actix_web::Error;
+    type Future = LocalBoxFuture<'static, Result<Self, actix_web::Error>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let json = web::Json::<Box<RawValue>>::from_request(request, payload);
+        Box::pin(async move {
+            let json = json.await?.into_inner();
+            let mut json = serde_json::Deserializer::from_str(json.get());
+            Ok(Body(serde_path_to_error::deserialize(&mut json).map_err(|error| misshapen(&error))?))
+        })
+    }
+}
 
 pub(super) async fn no_such_path(request: HttpRequest) -> Result<HttpResponse, Problem> {
     Err(Problem::not_found(format!("there is nothing at {}", request.path())))
@@ -24,11 +60,15 @@ pub(super) fn part<T>(request: &HttpRequest, name: &str, expected: &str) -> Resu
 where
     T: FromStr<Err: Display>,
 {
-    let text = request.match_info().get(name).unwrap_or_default();
-    text.parse().map_err(|error| {
-        let shown: String = text.chars().take(80).collect();
-        Problem::bad_request(format!("{name} {shown} is not {expected}: {error}"))
-    })
+    parsed(name, request.match_info().get(name).unwrap_or_default(), expected)
+}
+
+/// `text` as what `name` stands for.
+pub(super) fn parsed<T>(name: &str, text: &str, expected: &str) -> Result<T, Problem>
+where
+    T: FromStr<Err: Display>,
+{
+    text.parse().map_err(|error| Problem::bad_request(format!("{name} {} is not {expected}: {error}", shown(text))))
 }
 
 /// The part of the path that names a run, job or development run.
@@ -43,14 +83,51 @@ pub(super) fn json_config() -> web::JsonConfig {
     web::JsonConfig::default().limit(limits::REST_BODY_BYTES_MAX).error_handler(|error, _| json_problem(&error).into())
 }
 
-pub(super) fn query_config() -> web::QueryConfig {
-    web::QueryConfig::default().error_handler(|error, _| {
-        let detail = match &error {
-            QueryPayloadError::Deserialize(cause) => format!("the query cannot be read: {cause}"),
-            other => format!("the query cannot be read: {other}"),
-        };
-        Problem::bad_request(detail).into()
+/// `value`, where it is within `least` and `most`; the parameter is named where it is not.
+pub(super) fn within<T: PartialOrd + Display>(name: &str, value: T, least: T, most: T) -> Result<T, Problem> {
+    if least <= value && value <= most {
+        return Ok(value);
+    }
+    Err(Problem::bad_request(format!("{name} is {value}; it must be {least} to {most}")))
+}
+
+/// How many rows a page has.
+pub(super) fn limit(asked: Option<usize>) -> Result<usize, Problem> {
+    within("limit", asked.unwrap_or(limits::ROWS_LISTED_MAX), 1, limits::ROWS_LISTED_MAX)
+}
+
+/// A page of a listing at `path`, with the way to the next where there may be one.
+pub(super) fn page(path: &str, rows: &[impl Serialize], last: Option<String>, limit: usize) -> HttpResponse {
+    let mut answer = HttpResponse::Ok();
+    if let Some(last) = last.filter(|_| rows.len() == limit) {
+        answer.insert_header((header::LINK, format!("<{path}?after={last}&limit={limit}>; rel=\"next\"")));
+    }
+    answer.json(rows)
+}
+
+fn read_query<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
+    let pairs = || form_urlencoded::parse(query.as_bytes());
+    serde_path_to_error::deserialize(serde_urlencoded::Deserializer::new(pairs())).map_err(|error| {
+        let name = error.path().to_string();
+        let cause = error.inner();
+        // What is not of one parameter, such as an unknown one, the cause names.
+        Problem::bad_request(match pairs().find(|(known, _)| *known == name) {
+            Some((_, value)) => format!("{name} is {}: {cause}", shown(&value)),
+            None => format!("the query cannot be read: {cause}"),
+        })
     })
+}
+
+fn misshapen(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
+    let cause = error.inner();
+    Problem::bad_request(match error.path().to_string().as_str() {
+        "." => format!("the body is not what this path takes: {cause}"),
+        place => format!("the body is not what this path takes: {place}: {cause}"),
+    })
+}
+
+fn shown(value: &str) -> String {
+    value.chars().take(SHOWN_MAX).flat_map(char::escape_default).collect()
 }
 
 fn json_problem(error: &JsonPayloadError) -> Problem {

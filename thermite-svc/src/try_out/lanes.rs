@@ -10,9 +10,11 @@ use thermite_core::refusal::GaveUp;
 use thermite_svc::server::bodies::AskDevRun;
 
 use crate::cli::follow::{News, Wish, follow};
-use crate::client::{Client, Fault};
+use crate::client::{Client, Fault, fresh_key};
 
+use super::TryFault;
 use super::kit::{Campaign, LaneWork};
+use super::own_rig::OwnRig;
 
 /// All lanes' runs, lane 1 first.
 pub(super) struct LaneRuns {
@@ -68,8 +70,8 @@ impl LaneRuns {
     }
 
     /// Asks for one in every lane, in order.
-    pub(super) fn ask(client: &Client, run: RunId, campaign: &Campaign) -> Result<LaneRuns, Fault> {
-        let lanes = campaign.lanes.iter().map(|lane| LaneRun::ask(client, run, lane)).collect::<Result<_, _>>()?;
+    pub(super) fn ask(rig: &OwnRig<'_>, run: RunId, campaign: &Campaign) -> Result<LaneRuns, TryFault> {
+        let lanes = campaign.lanes.iter().map(|lane| LaneRun::ask(rig, run, lane)).collect::<Result<_, _>>()?;
         Ok(LaneRuns { lanes })
     }
 
@@ -79,28 +81,43 @@ impl LaneRuns {
     }
 
     /// Takes in what has ended. One that gave up is asked for again while there is judge work to wait for: the
-    /// trial goes on, and the agent can try again (rule A6).
+    /// trial goes on, and the agent can try again (rule A6). So is one that ended with a rig that was killed.
     pub(super) fn collect(
         &mut self,
-        client: &Client,
+        rig: &OwnRig<'_>,
         run: RunId,
         campaign: &Campaign,
         judge_works: bool,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), TryFault> {
         for (lane, work) in self.lanes.iter_mut().zip(&campaign.lanes) {
             let Some(under_way) = &lane.under_way else { continue };
             let followed = match under_way.try_recv() {
-                Ok(followed) => followed?,
+                Ok(Ok(followed)) => followed,
+                Ok(Err(Fault::Unreachable { .. })) => {
+                    // Answered once the rig is there, started again where it was killed.
+                    rig.ask(|client| client.dev_run(lane.dev_run))?;
+                    lane.under_way = Some(follow_aside(rig.client(), lane.dev_run));
+                    continue;
+                }
+                Ok(Err(fault)) => return Err(fault.into()),
                 Err(TryRecvError::Empty) => continue,
                 Err(TryRecvError::Disconnected) => unreachable!("a follower always answers before it ends"),
             };
             lane.under_way = None;
             lane.waited += followed.waited;
-            if let DevRunEnd::GaveUp { why } = followed.end
-                && judge_works
-            {
-                let again = LaneRun::ask(client, run, work)?;
-                *lane = LaneRun { asked: lane.asked + 1, gave_up: Some(why), waited: lane.waited, ..again };
+            let again = match followed.end {
+                DevRunEnd::GaveUp { why } if judge_works => Some(Some(why)),
+                DevRunEnd::RigEnded => Some(None),
+                DevRunEnd::GaveUp { .. }
+                | DevRunEnd::Exited { .. }
+                | DevRunEnd::LimitReached { .. }
+                | DevRunEnd::Cancelled
+                | DevRunEnd::NotStarted { .. }
+                | DevRunEnd::NotProved { .. } => None,
+            };
+            if let Some(gave_up) = again {
+                let again = LaneRun::ask(rig, run, work)?;
+                *lane = LaneRun { asked: lane.asked + 1, gave_up, waited: lane.waited, ..again };
                 continue;
             }
             lane.output = String::from_utf8_lossy(&followed.output).into_owned();
@@ -116,15 +133,10 @@ impl LaneRuns {
 }
 
 impl LaneRun {
-    fn ask(client: &Client, run: RunId, lane: &LaneWork) -> Result<LaneRun, Fault> {
+    fn ask(rig: &OwnRig<'_>, run: RunId, lane: &LaneWork) -> Result<LaneRun, TryFault> {
         let ask = AskDevRun { argv: lane.command(), env: Vec::new(), attached: false };
-        let dev_run = client.ask(run, lane.number, &ask, None)?.dev_run;
-        let (tell, under_way) = channel();
-        let client = client.clone();
-        std::thread::spawn(move || {
-            // The receiver is gone where the whole is being ended; then nobody wants to know.
-            let _nobody_asks = tell.send(followed(&client, dev_run));
-        });
+        let key = fresh_key();
+        let dev_run = rig.ask(|client| client.ask(run, lane.number, &ask, Some(key.clone())))?.dev_run;
         Ok(LaneRun {
             dev_run,
             asked: 1,
@@ -132,9 +144,18 @@ impl LaneRun {
             waited: Duration::ZERO,
             end: None,
             output: String::new(),
-            under_way: Some(under_way),
+            under_way: Some(follow_aside(rig.client(), dev_run)),
         })
     }
+}
+
+fn follow_aside(client: Client, dev_run: DevRunId) -> Receiver<Followed> {
+    let (tell, under_way) = channel();
+    std::thread::spawn(move || {
+        // The receiver is gone where the whole is being ended; then nobody wants to know.
+        let _nobody_asks = tell.send(followed(&client, dev_run));
+    });
+    under_way
 }
 
 fn followed(client: &Client, dev_run: DevRunId) -> Followed {

@@ -15,10 +15,10 @@ use thermite_core::time::Span;
 
 use crate::cli::ink::Ink;
 use crate::cli::{show, verify};
-use crate::client::Client;
 
 use super::kit::{Campaign, LaneWork};
 use super::lanes::LaneRun;
+use super::own_rig::OwnRig;
 use super::{TryFault, Worked, millis};
 
 /// The whole report; `--json` prints it as it stands.
@@ -30,6 +30,8 @@ pub(super) struct Report {
     pub(super) machine: Option<String>,
     /// The lanes, lane 1 first.
     pub(super) lanes: Vec<LaneReport>,
+    /// How often the rig was killed and started again.
+    pub(super) rig_restarts: u32,
     /// What it cost.
     pub(super) cost: Cost,
     /// Where the records are.
@@ -96,20 +98,21 @@ impl Report {
     pub(super) fn gather(
         campaign: &Campaign,
         worked: Worked,
-        client: &Client,
+        rig: &OwnRig<'_>,
         records: &Path,
         began: Instant,
     ) -> Result<Report, TryFault> {
         let Worked { machine, lanes, jobs, mut cost } = worked;
         let mut reports = Vec::new();
         for ((work, run), job) in campaign.lanes.iter().zip(lanes.all()).zip(&jobs) {
-            reports.push(LaneReport::gather(work, run, job, client, records, &mut cost)?);
+            reports.push(LaneReport::gather(work, run, job, rig, records, &mut cost)?);
         }
         cost.wall_ms = millis(began.elapsed());
         let ok = reports.len() == campaign.lanes.len()
             && lanes.all().iter().all(LaneRun::ran_well)
             && reports.iter().all(LaneReport::is_ok);
-        Ok(Report { ok, machine, lanes: reports, cost, records: records.to_owned() })
+        let rig_restarts = rig.restarts();
+        Ok(Report { ok, machine, lanes: reports, rig_restarts, cost, records: records.to_owned() })
     }
 
     /// Puts the report beside its records.
@@ -134,6 +137,9 @@ impl Report {
         lines.push(format!("  {}", texts::DIAGNOSTIC_ONLY));
         lines.push(ink.bold("Cost"));
         lines.push(format!("  {}", self.cost.words()));
+        if self.rig_restarts > 0 {
+            lines.push(format!("  the rig was killed and started again: {} times", self.rig_restarts));
+        }
         lines.push(ink.bold("Records"));
         for record in self.lanes.iter().flat_map(|lane| &lane.records) {
             let holds = match &record.fault {
@@ -163,7 +169,7 @@ impl LaneReport {
         work: &LaneWork,
         run: &LaneRun,
         job: &JobRow,
-        client: &Client,
+        rig: &OwnRig<'_>,
         folder: &Path,
         cost: &mut Cost,
     ) -> Result<LaneReport, TryFault> {
@@ -172,11 +178,11 @@ impl LaneReport {
         };
         let mut stages = Vec::new();
         if screening.is_some() {
-            stages.push(client.verdict(job.job, Some(StageKind::Screening))?);
+            stages.push(rig.ask(|client| client.verdict(job.job, Some(StageKind::Screening)))?);
         }
         // A confirmation has a record of its own; a screening that decided is the only one.
         if record.is_some() && record != screening {
-            stages.push(client.verdict(job.job, None)?);
+            stages.push(rig.ask(|client| client.verdict(job.job, None))?);
         }
         let mut records = Vec::new();
         let mut deciding = None;
@@ -251,7 +257,9 @@ impl Cost {
         self.blocks += record.after.len();
         self.thrown += record.blocks.len() - record.after.len();
         if let NoiseSource::Measured { blocks, .. } = &record.noise {
-            self.noise_blocks += blocks.len();
+            let counted = blocks.iter().filter(|block| block.ratio().is_some()).count();
+            self.noise_blocks += counted;
+            self.thrown += blocks.len() - counted;
         }
     }
 
@@ -343,6 +351,6 @@ All steps ran, every verdict is of the expected kind, every record holds."
         };
         let cost =
             Cost { wall_ms: 93_000, judge_ms: 80_000, dev_runs_ms: 1_700, blocks: 9, noise_blocks: 40, thrown: 1 };
-        Report { ok: as_expected, machine: None, lanes: vec![lane], cost, records: "/r".into() }
+        Report { ok: as_expected, machine: None, lanes: vec![lane], rig_restarts: 0, cost, records: "/r".into() }
     }
 }

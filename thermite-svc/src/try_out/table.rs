@@ -199,6 +199,8 @@ mod tests {
             jobs: vec![job(2, JobStatus::Measuring { hold: hold(), stage: Some(stage), sentence: None })],
             jobs_live: 1,
             records_fault: None,
+            leftovers: Vec::new(),
+            leftovers_more: false,
         }
     }
 

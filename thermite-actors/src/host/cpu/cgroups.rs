@@ -136,6 +136,21 @@ impl Group {
         ThrottleCounter { group: self.name.clone(), periods, held_ns }
     }
 
+    /// How long the group was held back by its own quota or one above it, also one above what this process can see
+    /// (`cpu.stat.local`, v2 only); none where the kernel has no such file.
+    pub fn throttle_from_above(&self) -> Option<ThrottleCounter> {
+        let text = match self.version {
+            Version::V1 => return None,
+            Version::V2 => std::fs::read_to_string(self.folder.join("cpu.stat.local")).ok()?,
+        };
+        let (_, held_ns) = throttle_figures(self.version, &text);
+        Some(ThrottleCounter {
+            group: format!("{} (its own quota or one above it)", self.name),
+            periods: None,
+            held_ns,
+        })
+    }
+
     /// How many CPUs' worth of time its quota allows; none where there is no quota, or it cannot be read.
     pub fn quota(&self) -> Option<f64> {
         let read = |name: &str| std::fs::read_to_string(self.folder.join(name)).ok();

@@ -84,6 +84,35 @@ pub fn busy_ticks(text: &str, cpus: &CpuList) -> Option<u64> {
     (seen == cpus.count()).then_some(busy)
 }
 
+/// Nanoseconds that tasks ran on these CPUs, from the text of `/proc/schedstat`; none where one of them has no line.
+///
+/// Source: the kernel's `Documentation/scheduler/sched-stats.rst` (the seventh figure of a `cpuN` line). It is the
+/// host's also where `/proc/stat` is a container's.
+pub fn running_ns(text: &str, cpus: &CpuList) -> Option<u64> {
+    let mut running: u64 = 0;
+    let mut seen = 0;
+    for line in text.lines() {
+        let Some(rest) = line.strip_prefix("cpu") else { continue };
+        let mut fields = rest.split_ascii_whitespace();
+        let Some(Ok(cpu)) = fields.next().map(str::parse::<u32>) else { continue };
+        if cpus.0.contains(&cpu) {
+            running = running.checked_add(fields.nth(6)?.parse().ok()?)?;
+            seen += 1;
+        }
+    }
+    (seen == cpus.count()).then_some(running)
+}
+
+/// Whether lxcfs stands in front of that file, from the text of `/proc/self/mountinfo`: it then shows a container's
+/// figures, or the host's, and does not say which.
+pub fn is_by_lxcfs(mountinfo: &str, file: &str) -> bool {
+    mountinfo.lines().any(|line| {
+        let mut parts = line.split(" - ");
+        let at = parts.next().and_then(|front| front.split(' ').nth(4));
+        at == Some(file) && parts.next().is_some_and(|back| back.starts_with("fuse.lxcfs "))
+    })
+}
+
 /// Ticks that a process and all children it has reaped used, and theirs, from the text of `/proc/PID/stat`.
 pub fn process_ticks(text: &str) -> Option<u64> {
     // The name may hold blanks and brackets: count from the last bracket on.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use futures_util::future::join_all;
 use tokio::sync::watch;
 
-use thermite_core::ids::{DevRunId, HoldId};
+use thermite_core::ids::{DevRunId, HoldId, LaneId, RunId};
 use thermite_core::limits;
 
 use crate::host::launch::Run;
@@ -30,6 +30,9 @@ pub(super) struct Hold {
 /// A hold's development run.
 pub(super) struct HeldDevRun {
     pub(super) dev_run: DevRunId,
+    /// The run it belongs to.
+    pub(super) of_run: RunId,
+    pub(super) lane: LaneId,
     pub(super) run: Rc<Run>,
     /// What its contract says of leftovers (rule C3).
     pub(super) keeps_leftovers: bool,

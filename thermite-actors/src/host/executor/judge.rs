@@ -12,14 +12,14 @@ use thermite_core::block::{BlockTimes, Order, Pair, Side};
 use thermite_core::contract::{Argv, Kit, Timer};
 use thermite_core::dev_run::Exit;
 use thermite_core::ids::{DevRunId, HoldId};
-use thermite_core::limits::FAILURE_TAIL_BYTES;
+use thermite_core::limits::{self, FAILURE_TAIL_BYTES};
 use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::{Moment, Span};
 
 use super::{Hold, Inner, artefact, find_toolchains, plain_env};
-use crate::host::clock::BootClock;
+use crate::host::clock::{self, BootClock};
 use crate::host::cpu::CpuDriver;
-use crate::host::launch::{Ended, Identity, LaunchSpec, Toolchains};
+use crate::host::launch::{Ended, Identity, LaunchSpec, Run, Toolchains};
 use crate::ports::{Clock, Outputs, StageRef, StopProof, TargetDriver};
 
 /// Where both sides see their own tree.
@@ -29,8 +29,10 @@ const WORKSPACE_AT: &str = "/run/judge";
 enum Trouble {
     /// The side's own: a failure, a hang, a program that is not there.
     Sides(String),
-    /// The process died and nobody of ours ended it.
+    /// The process was killed, perhaps by the kernel for lack of memory.
     Lost(String),
+    /// The process was killed, and neither the rig nor the kernel for lack of memory did it.
+    Killed(String),
     /// It could not be carried out.
     Infrastructure(String),
 }
@@ -48,10 +50,11 @@ struct Purpose<'a> {
     own_use: &'a OwnUse<'a>,
 }
 
-/// The judge's own CPU time since a moment; told to the driver when it goes (rule C2).
+/// The judge's own CPU time since a moment; told to the driver when it goes, and on the way where the rig may be killed
+/// before that (rule C2).
 struct OwnUse<'a> {
     driver: &'a CpuDriver,
-    from: Moment,
+    from: Cell<Moment>,
     cpu_ns: Cell<u64>,
 }
 
@@ -59,11 +62,16 @@ impl OwnUse<'_> {
     fn add(&self, cpu_ns: u64) {
         self.cpu_ns.set(self.cpu_ns.get().saturating_add(cpu_ns));
     }
+
+    fn tell(&self) {
+        let now = BootClock.now();
+        self.driver.note_own_use(self.cpu_ns.take(), self.from.replace(now), now);
+    }
 }
 
 impl Drop for OwnUse<'_> {
     fn drop(&mut self) {
-        self.driver.note_own_use(self.cpu_ns.get(), self.from, BootClock.now());
+        self.tell();
     }
 }
 
@@ -208,7 +216,7 @@ impl Inner {
     }
 
     fn own_use(&self) -> OwnUse<'_> {
-        OwnUse { driver: &self.driver, from: BootClock.now(), cpu_ns: Cell::new(0) }
+        OwnUse { driver: &self.driver, from: Cell::new(BootClock.now()), cpu_ns: Cell::new(0) }
     }
 
     fn side(&self, stage: &StageRef, side: Side) -> Option<PathBuf> {
@@ -223,6 +231,7 @@ impl Inner {
         }
         let output = DevRunId(uuid::Uuid::now_v7());
         let spec = self.judge_spec(workspace, argv, output, purpose);
+        let kills_before = memory_kills();
         let run = self.launcher.launch(spec).await.map_err(|fault| Trouble::Infrastructure(fault.to_string()))?;
         let run = Rc::new(run);
         // From here on a stop finds it.
@@ -232,19 +241,22 @@ impl Inner {
             return Err(stopped());
         }
         let executed = run.go().await;
+        let latest = BootClock.now() + purpose.limit;
+        let told = Cell::new(0);
         let ended = match &executed {
             Err(_) => None,
             Ok(()) => tokio::select! {
                 ended = run.ended() => Some(ended),
-                () = tokio::time::sleep(purpose.limit.to_std()) => None,
+                () = clock::sleep_until(latest) => None,
                 () = hold.stopped() => return Err(stopped()),
+                () = tell_on_the_way(&run, purpose, &told) => None,
             },
         };
         let proof = run.stop(false).await;
         if let StopProof::NotProved { why } = proof {
             return Err(Trouble::Infrastructure(why));
         }
-        purpose.own_use.add(run.ended().await.cpu_ns);
+        purpose.own_use.add(run.ended().await.cpu_ns.saturating_sub(told.get()));
         run.finished().await;
         hold.remove(&run);
         if hold.is_stopped() {
@@ -265,8 +277,13 @@ impl Inner {
         match ended.exit {
             Exit::Code(0) => Ok(ended),
             Exit::Code(code) => Err(Trouble::Sides(format!("{what} exited with {code}{}", self.tail(output)))),
-            // Nobody of ours ended it: the kernel where memory ran out, or somebody by hand.
-            Exit::Signal(libc::SIGKILL) => Err(Trouble::Lost(format!("{what} was killed{}", self.tail(output)))),
+            // Nobody of ours ended it: its init, which the rig kills first, lived to tell.
+            Exit::Signal(libc::SIGKILL) => {
+                let said = format!("{what} was killed{}", self.tail(output));
+                // The whole machine's count, also of groups' own limits; unknown is not none.
+                let none_for_memory = kills_before.is_some() && kills_before == memory_kills();
+                Err(if none_for_memory { Trouble::Killed(said) } else { Trouble::Lost(said) })
+            }
             Exit::Signal(signal) => {
                 Err(Trouble::Sides(format!("{what} was ended by signal {signal}{}", self.tail(output))))
             }
@@ -324,9 +341,29 @@ impl Trouble {
         match self {
             Trouble::Sides(why) => StepReport::Failed { side, why },
             Trouble::Lost(why) => StepReport::Lost { side, why },
+            Trouble::Killed(why) => StepReport::Killed { side, why },
             Trouble::Infrastructure(why) => StepReport::NotCarriedOut { why },
         }
     }
+}
+
+/// Tells the driver every few seconds what a run has used, for ever. Not of a timed run: nothing is done beside those.
+async fn tell_on_the_way(run: &Run, purpose: &Purpose<'_>, told: &Cell<u64>) {
+    if purpose.is_timed {
+        return std::future::pending().await;
+    }
+    loop {
+        tokio::time::sleep(limits::CPU_LOOK_EVERY.to_std()).await;
+        let used = run.cpu_ns_so_far().unwrap_or(0).max(told.get());
+        purpose.own_use.add(used - told.replace(used));
+        purpose.own_use.tell();
+    }
+}
+
+/// How many processes the kernel has killed for lack of memory since the boot (`proc_vmstat(5)`, kernel 4.13).
+fn memory_kills() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/vmstat").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }
 
 /// A file that goes with the value.

@@ -88,6 +88,11 @@ impl Group {
         self.stat.take()
     }
 
+    /// CPU time that the group used so far, in nanoseconds.
+    pub(super) fn cpu_ns(&self) -> Option<u64> {
+        cpu_ns(self.stat.as_ref()?)
+    }
+
     /// Kills everything in the group, also what is being forked.
     pub(super) fn kill(&self) -> io::Result<()> {
         fs::write(self.path.join("cgroup.kill"), "1")

@@ -9,9 +9,12 @@ use rustix::process::{DumpableBehavior, Gid, Resource, Rlimit, Uid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::Identity;
+use super::bare;
 use super::fault::{At, LaunchFault};
+use super::mark;
 use super::order::Order;
 use super::sys;
+use super::wanted::Isolation;
 use super::wire::{self, Packet};
 
 /// The descriptors a leader needs until its exec; all at 10 or above and closed by it.
@@ -48,7 +51,13 @@ fn wait_at_gate_and_exec(order: &Order, ends: &LeaderEnds, command: &sys::Prepar
         }
     }
     if order.trial {
-        sys::exit_now(0);
+        match order.isolation {
+            Isolation::Namespaces => sys::exit_now(0),
+            // Something has to be there to be ended.
+            Isolation::OwnUid | Isolation::Children => loop {
+                rustix::event::pause();
+            },
+        }
     }
     let began = sys::now_ns();
     let _ = rustix::io::write(&ends.start, &began.to_ne_bytes());
@@ -68,17 +77,26 @@ fn prepare(order: &Order, ends: &LeaderEnds) -> Result<sys::Prepared, LaunchFaul
     rustix::process::setsid().at("setsid")?;
     sys::leave_keyring();
     rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).at("limit core files")?;
+    let (most, at) = match order.isolation {
+        Isolation::Namespaces => (order.processes_most, &order.spec.workspace_at),
+        Isolation::OwnUid | Isolation::Children => {
+            mark::put_on(mark::of(&order.spec.name)).at("mark the run (RLIMIT_LOCKS)")?;
+            (bare::processes_most(order), &order.spec.workspace)
+        }
+    };
     match order.spec.identity {
         Identity::Dedicated { uid, gid } => become_user(order, uid, gid)?,
         Identity::RigsUser => {}
     }
-    empty_bounding_set()?;
+    if may_empty_bounding_set(order) {
+        empty_bounding_set()?;
+    }
     // After the user namespace: a count begins there, so runs of one uid do not eat each other's processes.
-    let most = Some(order.processes_most);
+    let most = Some(most);
     rustix::process::setrlimit(Resource::Nproc, Rlimit { current: most, maximum: most }).at("limit processes")?;
     give_up_capabilities(CapabilitySet::empty())?;
     rustix::thread::set_no_new_privs(true).at("set no_new_privs")?;
-    rustix::process::chdir(&order.spec.workspace_at).at_path("enter", &order.spec.workspace_at)?;
+    rustix::process::chdir(at).at_path("enter", at)?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     sys::reset_signals();
     place_descriptors(ends)?;
@@ -115,6 +133,15 @@ pub(super) fn map_self(uid: u32, gid: u32) -> Result<(), LaunchFault> {
     fs::write("/proc/self/uid_map", format!("{uid} {uid} 1")).at("write /proc/self/uid_map")?;
     fs::write("/proc/self/gid_map", format!("{gid} {gid} 1")).at("write /proc/self/gid_map")?;
     fs::write("/proc/sys/user/max_user_namespaces", "0").at("write /proc/sys/user/max_user_namespaces")
+}
+
+/// Whether the bounding set can be emptied: an ordinary user outside a user namespace may not, and need not, since it
+/// has no capability that no_new_privs would not keep it from.
+pub(super) fn may_empty_bounding_set(order: &Order) -> bool {
+    match (order.isolation, order.spec.identity) {
+        (Isolation::Namespaces, _) | (_, Identity::Dedicated { .. }) => true,
+        (Isolation::OwnUid | Isolation::Children, Identity::RigsUser) => false,
+    }
 }
 
 /// Takes every capability out of the set that exec could give back.
@@ -154,6 +181,7 @@ fn place_descriptors(ends: &LeaderEnds) -> Result<(), LaunchFault> {
 /// Lays out program, arguments and environment; a program without a slash is looked for in the run's PATH.
 fn lay_out(order: &Order) -> Result<sys::Prepared, LaunchFault> {
     let spec = &order.spec;
+    let env = bare::environment(order);
     let text = |text: &str| CString::new(text).at("take an argument");
     if order.trial {
         return Ok(sys::Prepared::new(Vec::new(), Vec::new(), Vec::new()));
@@ -163,13 +191,13 @@ fn lay_out(order: &Order) -> Result<sys::Prepared, LaunchFault> {
     let paths = if program.contains('/') {
         vec![text(program)?]
     } else {
-        let path = spec.env.iter().find(|(name, _)| name == "PATH").map_or("/usr/bin:/bin", |(_, path)| path.as_str());
+        let path = env.iter().find(|(name, _)| name == "PATH").map_or("/usr/bin:/bin", |(_, path)| path.as_str());
         path.split(':')
             .filter(|dir| !dir.is_empty())
             .map(|dir| text(&format!("{dir}/{program}")))
             .collect::<Result<_, _>>()?
     };
     let argv = spec.argv.iter().map(|argument| text(argument)).collect::<Result<_, _>>()?;
-    let envp = spec.env.iter().map(|(name, value)| text(&format!("{name}={value}"))).collect::<Result<_, _>>()?;
+    let envp = env.iter().map(|(name, value)| text(&format!("{name}={value}"))).collect::<Result<_, _>>()?;
     Ok(sys::Prepared::new(paths, argv, envp))
 }

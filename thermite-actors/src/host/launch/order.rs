@@ -12,12 +12,17 @@ use serde::{Deserialize, Serialize};
 
 use super::LaunchSpec;
 use super::fault::{At, LaunchFault};
+use super::wanted::Isolation;
 
 /// Everything a launcher needs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Order {
     /// The command.
     pub(super) spec: LaunchSpec,
+    /// How the run is kept apart and ended.
+    pub(super) isolation: Isolation,
+    /// The place made for its HOME, where it has no view of its own.
+    pub(super) home: Option<PathBuf>,
     /// The rig's name.
     pub(super) rig: String,
     /// The run's cgroup, to be made; none without layer B.

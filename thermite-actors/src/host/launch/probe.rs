@@ -1,8 +1,11 @@
 //! Which layers of containment this machine gives, found out by doing it in a throwaway run, never by a version.
 
 use std::fmt;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::process::getuid;
 use serde::{Deserialize, Serialize};
@@ -11,22 +14,32 @@ use thermite_core::dev_run::Exit;
 use super::cgroup;
 use super::fault::{At, LaunchFault};
 use super::run::{Layers, Shared};
+use super::wanted::Isolation;
 use super::{Identity, LaunchSpec, MOUNTS_AT};
 use crate::ports::StopProof;
 
-/// The uid and gid of a trial by a root rig: nobody's.
+/// The uid and gid of a trial in namespaces by a root rig: nobody's. Nothing outside of them is touched.
 const TRIAL_ID: u32 = 65_534;
+
+/// How long a trial waits for others with the same uid.
+const TURN_MAX: Duration = Duration::from_secs(10);
+/// How often it looks.
+const TURN_LOOK: Duration = Duration::from_millis(10);
 
 /// One layer of containment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layer {
-    /// PID, mount and IPC namespaces, no capabilities, no new privileges (layer A). Without it nothing is launched.
+    /// PID, mount and IPC namespaces, no capabilities, no new privileges (layer A).
     Namespaces,
     /// A user namespace per run: a process cap of its own, and no namespaces inside.
     UserNamespace,
     /// A cgroup per run: a second way to end it all and a second proof, and the tree's CPU time (layer B).
     Cgroup,
+    /// No namespaces: ended by a uid that nothing else has, proved by the kernel's word to its guard (layer C).
+    OwnUid,
+    /// No namespaces: ended by walking its children, proved by the kernel's word to its guard (layer D).
+    Children,
 }
 
 impl fmt::Display for Layer {
@@ -35,11 +48,23 @@ impl fmt::Display for Layer {
             Layer::Namespaces => "namespaces",
             Layer::UserNamespace => "user namespace",
             Layer::Cgroup => "cgroup",
+            Layer::OwnUid => "own uid",
+            Layer::Children => "children walk",
         })
     }
 }
 
-/// A layer that this machine does not give.
+impl From<Isolation> for Layer {
+    fn from(isolation: Isolation) -> Layer {
+        match isolation {
+            Isolation::Namespaces => Layer::Namespaces,
+            Isolation::OwnUid => Layer::OwnUid,
+            Isolation::Children => Layer::Children,
+        }
+    }
+}
+
+/// A layer that is not in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
     /// Which.
@@ -57,14 +82,26 @@ pub struct Containment {
     pub layers: Vec<Layer>,
     /// The layers that are not, and why.
     pub missing: Vec<Missing>,
-    /// What stays open even with all layers.
+    /// What stays open with the layers in force.
     pub open: Vec<String>,
 }
 
 impl Containment {
-    /// Whether runs can be launched at all.
-    pub fn is_isolating(&self) -> bool {
-        self.layers.contains(&Layer::Namespaces)
+    /// What is under every run; nothing can be launched without any.
+    pub fn isolation(&self) -> Option<Isolation> {
+        [Isolation::Namespaces, Isolation::OwnUid, Isolation::Children]
+            .into_iter()
+            .find(|isolation| self.layers.contains(&Layer::from(*isolation)))
+    }
+
+    /// Whether a run sees only what it is given, and nodes and trees can be kept from it.
+    pub fn has_own_view(&self) -> bool {
+        self.isolation() == Some(Isolation::Namespaces)
+    }
+
+    /// Whether a run may leave something that nobody can prove gone.
+    pub fn is_best_effort(&self) -> bool {
+        self.isolation() == Some(Isolation::Children)
     }
 
     /// What is missing, as the end of a sentence.
@@ -87,68 +124,181 @@ impl fmt::Display for Containment {
             }
             layer.fmt(f)?;
         }
-        Ok(())
+        if self.is_best_effort() { f.write_str(" (degraded: best effort)") } else { Ok(()) }
     }
 }
 
-/// Tries the fullest containment and takes away what fails, until a throwaway run goes from launch to proof.
-pub(super) async fn probe(shared: &Arc<Shared>) -> (Layers, Containment) {
+/// Tries the fullest containment that is wanted and takes away what fails, until a throwaway run goes from launch to
+/// proof.
+pub(super) async fn probe(shared: &Arc<Shared>) -> (Option<Layers>, Containment) {
     let is_root = getuid().is_root();
+    let wanted = shared.settings().wanted;
     let mut missing = Vec::new();
-    let mut layers = Layers { cgroup_parent: None, run_user_namespace: is_root };
-    match cgroup::parent_group() {
-        Ok(parent) => layers.cgroup_parent = Some(parent),
-        Err(why) => missing.push(without_cgroup(why)),
+    let mut cgroup_parent = None;
+    if !wanted.cgroup {
+        missing.push(without_cgroup(format!("not asked for: THERMITE_CONTAINMENT is {wanted}")));
+    } else {
+        match cgroup::parent_group() {
+            Ok(parent) => cgroup_parent = Some(parent),
+            Err(why) => missing.push(without_cgroup(why)),
+        }
     }
-    let isolating = loop {
-        let Err(fault) = trial(shared, &layers, is_root).await else { break true };
+    let mut found = None;
+    for isolation in [Isolation::Namespaces, Isolation::OwnUid, Isolation::Children] {
+        if found.is_some() {
+            // A lesser one is not missed.
+            break;
+        }
+        if wanted.isolation.is_some_and(|only| only != isolation) {
+            let why = format!("not asked for: THERMITE_CONTAINMENT is {wanted}");
+            missing.push(Missing { layer: isolation.into(), why, leaves_open: leaves_open(isolation).to_owned() });
+            continue;
+        }
+        let run_user_namespace = is_root && isolation == Isolation::Namespaces;
+        let layers = Layers { isolation, cgroup_parent: cgroup_parent.clone(), run_user_namespace };
+        let mut without = Vec::new();
+        match try_out(shared, layers, is_root, &mut without).await {
+            Ok(layers) => {
+                missing.append(&mut without);
+                found = Some(layers);
+            }
+            Err(why) => {
+                missing.push(Missing { layer: isolation.into(), why, leaves_open: leaves_open(isolation).to_owned() });
+            }
+        }
+    }
+    let containment = match &found {
+        Some(layers) => {
+            Containment { layers: in_force(layers, is_root), missing, open: open(layers.isolation, is_root) }
+        }
+        None => Containment { layers: Vec::new(), missing, open: Vec::new() },
+    };
+    (found, containment)
+}
+
+/// Takes away what a trial fails on and can be done without; answers what works, or why nothing does.
+async fn try_out(
+    shared: &Arc<Shared>,
+    mut layers: Layers,
+    is_root: bool,
+    missing: &mut Vec<Missing>,
+) -> Result<Layers, String> {
+    loop {
+        let Err(fault) = trial(shared, &layers, is_root).await else { return Ok(layers) };
         let why = fault.to_string();
         if layers.cgroup_parent.is_some() && fault.step.contains("cgroup") {
             layers.cgroup_parent = None;
             missing.push(without_cgroup(why));
         } else if layers.run_user_namespace && fault.step.contains("user namespace of the run") {
             layers.run_user_namespace = false;
-            missing.push(Missing {
-                layer: Layer::UserNamespace,
-                why,
-                leaves_open: "runs of one uid share its process cap".to_owned(),
-            });
+            let leaves_open = "runs of one uid share its process cap".to_owned();
+            missing.push(Missing { layer: Layer::UserNamespace, why, leaves_open });
         } else {
-            missing.push(Missing { layer: Layer::Namespaces, why, leaves_open: "nothing is launched here".to_owned() });
-            break false;
-        }
-    };
-    let mut in_force = Vec::new();
-    if isolating {
-        in_force.push(Layer::Namespaces);
-        if layers.run_user_namespace || !is_root {
-            in_force.push(Layer::UserNamespace);
-        }
-        if layers.cgroup_parent.is_some() {
-            in_force.push(Layer::Cgroup);
+            return Err(why);
         }
     }
-    let mut open = vec![
-        "the machine's network can be reached, abstract sockets and those in visible folders included".to_owned(),
-        "trees that any user can read are visible unless they are hidden".to_owned(),
-    ];
-    if !is_root {
-        open.push("a run can read what the rig's user can read, unless it is hidden".to_owned());
-        open.push("a run can change the resource limits of its own init".to_owned());
+}
+
+fn in_force(layers: &Layers, is_root: bool) -> Vec<Layer> {
+    let mut in_force = vec![Layer::from(layers.isolation)];
+    if layers.run_user_namespace || (!is_root && layers.isolation == Isolation::Namespaces) {
+        in_force.push(Layer::UserNamespace);
     }
-    (layers, Containment { layers: in_force, missing, open })
+    if layers.cgroup_parent.is_some() {
+        in_force.push(Layer::Cgroup);
+    }
+    in_force
+}
+
+/// What it leaves open that a layer is not there.
+const fn leaves_open(isolation: Isolation) -> &'static str {
+    match isolation {
+        Isolation::Namespaces => "a run sees the machine as its user does, and its end is the work of a guard",
+        Isolation::OwnUid => "a run can be ended by walking its children only",
+        Isolation::Children => "nothing is launched here",
+    }
+}
+
+/// What stays open with a layer in force.
+fn open(isolation: Isolation, is_root: bool) -> Vec<String> {
+    let mut open = vec!["the machine's network can be reached, abstract sockets and those in visible folders included"];
+    match (isolation, is_root) {
+        (Isolation::Namespaces, true) => open.push("trees that any user can read are visible unless they are hidden"),
+        (Isolation::Namespaces, false) => open.extend([
+            "trees that any user can read are visible unless they are hidden",
+            "a run can read what the rig's user can read, unless it is hidden",
+            "a run can change the resource limits of its own init",
+        ]),
+        (Isolation::OwnUid | Isolation::Children, true) => open.extend([
+            "a run sees and can read all trees and processes that any user can, other lanes' included",
+            "a run can write where any user can, such as /tmp and /dev/shm, and what it writes there stays",
+            "a measured run can leave something in its workspace for the next",
+            "tools under a home that only root may enter cannot be used",
+            "runs of one uid share its process cap",
+        ]),
+        (Isolation::OwnUid | Isolation::Children, false) => open.extend([
+            "a run can do all that the rig's user can: read and write its files, tell which side it measures, end the rig",
+            "a measured run can leave something in its workspace for the next",
+            "what a run leaves after it has killed its guards may live on; the device is then out of service",
+        ]),
+    }
+    if isolation == Isolation::Children {
+        open.push("a run that forks faster than its children are listed is not ended in time; the device is then out of service");
+    }
+    open.into_iter().map(str::to_owned).collect()
 }
 
 fn without_cgroup(why: String) -> Missing {
-    let leaves_open = "the namespace's init alone proves the end; CPU time counts only what was reaped".to_owned();
+    let leaves_open = "a run's init or guard alone proves its end; CPU time counts only what was reaped".to_owned();
     Missing { layer: Layer::Cgroup, why, leaves_open }
+}
+
+/// Who a trial runs as.
+fn trial_identity(shared: &Shared, layers: &Layers, is_root: bool) -> Result<Identity, LaunchFault> {
+    match (layers.isolation, is_root) {
+        (Isolation::Namespaces, true) => Ok(Identity::Dedicated { uid: TRIAL_ID, gid: TRIAL_ID }),
+        (Isolation::OwnUid, false) => {
+            Err(LaunchFault::new("take another uid", "the rig is not root; serve as root to have it"))
+        }
+        // What is tried is to end all of a uid, so it must be nobody else's.
+        (Isolation::OwnUid | Isolation::Children, true) => match shared.settings().trial_uid {
+            Some(uid) => Ok(Identity::Dedicated { uid, gid: uid }),
+            None => Err(LaunchFault::new("take another uid", "none is given to try it with")),
+        },
+        (Isolation::Namespaces | Isolation::Children, false) => Ok(Identity::RigsUser),
+    }
+}
+
+/// Waits for one's turn with a uid: two trials at once, of a rig and a doctor, would end each other's.
+///
+/// An abstract socket is the lock: it goes with its process and leaves no file. Somebody who holds it for long only
+/// makes the trial less certain.
+async fn turn_with(uid: u32) -> Option<UnixListener> {
+    let address = SocketAddr::from_abstract_name(format!("thermite-trial-{uid}")).ok()?;
+    let until = Instant::now() + TURN_MAX;
+    loop {
+        match UnixListener::bind_addr(&address) {
+            Ok(turn) => return Some(turn),
+            Err(_) if Instant::now() >= until => return None,
+            Err(_) => tokio::time::sleep(TURN_LOOK).await,
+        }
+    }
 }
 
 /// One throwaway run from launch to proof.
 async fn trial(shared: &Arc<Shared>, layers: &Layers, is_root: bool) -> Result<(), LaunchFault> {
-    let workspace = shared.settings().state.join("trial");
+    let identity = trial_identity(shared, layers, is_root)?;
+    let _turn = match (layers.isolation, identity) {
+        (Isolation::OwnUid | Isolation::Children, Identity::Dedicated { uid, .. }) => turn_with(uid).await,
+        (Isolation::Namespaces, _) | (_, Identity::RigsUser) => None,
+    };
+    let state = shared.settings().state.join("trial");
+    let workspace = match layers.isolation {
+        Isolation::Namespaces => state,
+        // The state folder is closed to it, and the root of the machine is not.
+        Isolation::OwnUid | Isolation::Children => Path::new("/").to_owned(),
+    };
     std::fs::create_dir_all(&workspace).at_path("make", &workspace)?;
-    let identity = if is_root { Identity::Dedicated { uid: TRIAL_ID, gid: TRIAL_ID } } else { Identity::RigsUser };
     let spec = LaunchSpec {
         name: format!("trial-{}-{}", std::process::id(), super::sys::now_ns()),
         argv: Vec::new(),
@@ -165,14 +315,26 @@ async fn trial(shared: &Arc<Shared>, layers: &Layers, is_root: bool) -> Result<(
         keeps_leftovers: false,
     };
     let run = shared.launch(layers, spec, true).await?;
-    // A trial's leader ends where another's would become the command, so there is no start to hear of.
-    let _ = run.go().await;
-    let ended = run.ended().await;
-    let proof = run.stop(false).await;
+    // A trial's leader ends, or waits to be ended, where another's would become the command: there is no start to hear.
+    let gate = run.go();
+    let (ended, proof) = match layers.isolation {
+        Isolation::Namespaces => {
+            let _ = gate.await;
+            (run.ended().await, run.stop(false).await)
+        }
+        Isolation::OwnUid | Isolation::Children => {
+            let (_, proof) = tokio::join!(gate, run.stop(false));
+            (run.ended().await, proof)
+        }
+    };
     run.finished().await;
-    match (ended.exit, proof) {
-        (Exit::Code(0), StopProof::Empty) => Ok(()),
-        (exit, StopProof::Empty) => Err(LaunchFault::new("end a throwaway run", format!("it ended with {exit:?}"))),
-        (_, StopProof::NotProved { why }) => Err(LaunchFault::new("prove a throwaway run's end", why)),
+    let expected = match layers.isolation {
+        Isolation::Namespaces => Exit::Code(0),
+        Isolation::OwnUid | Isolation::Children => Exit::Signal(libc::SIGKILL),
+    };
+    match proof {
+        StopProof::Empty if ended.exit == expected => Ok(()),
+        StopProof::Empty => Err(LaunchFault::new("end a throwaway run", format!("it ended with {:?}", ended.exit))),
+        StopProof::NotProved { why } => Err(LaunchFault::new("prove a throwaway run's end", why)),
     }
 }

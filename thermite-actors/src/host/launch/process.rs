@@ -12,13 +12,17 @@ use rustix::process::{Pid, Signal, WaitOptions, getgid, getuid, pidfd_send_signa
 use thermite_core::limits;
 
 use super::Identity;
+use super::bare;
 use super::capture::Capture;
 use super::cgroup::Group;
 use super::fault::{At, LaunchFault};
+use super::guard::{self, Guard};
 use super::init::{self, InitEnds};
+use super::mark;
 use super::order::Order;
 use super::run_file::{self, RunFile};
 use super::sys::{self, Side, wait_any};
+use super::wanted::Isolation;
 use super::wire::{self, InitFacts, Packet};
 
 /// The launcher's name; a process of that name is one. Settings never stand in it: a run can read it.
@@ -29,6 +33,8 @@ const OWN_FDS_FROM: i32 = 10;
 const OUTPUT_PIPE_BYTES: usize = 256 * 1024;
 /// How long a launcher waits for the cgroup of an ended init to be empty; the rig has its own limit and tells.
 const EMPTY_MAX: Duration = Duration::from_secs(10);
+/// How long a launcher tries to end what a killed init left; the rig has its own limit and tells.
+const GUARD_MAX: Duration = Duration::from_secs(60);
 
 /// Takes over when this process is to be a launcher: to be called first thing in `main`, before any thread.
 ///
@@ -137,17 +143,9 @@ impl<'a> Launching<'a> {
             None => None,
         };
 
-        let mut namespaces = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC;
-        if order.spec.identity == Identity::RigsUser {
-            namespaces |= libc::CLONE_NEWUSER;
-        }
-        let forked = (|| {
-            let directory = group.as_ref().map(Group::directory).transpose()?;
-            let step = if directory.is_some() { "cgroup and namespaces (clone3)" } else { "namespaces (clone3)" };
-            sys::fork_contained(namespaces, directory.as_ref().map(OwnedFd::as_fd)).at(step)
-        })();
+        let forked = fork_init(order, group.as_ref());
         let (init, pidfd) = match forked {
-            Ok(Side::Child) => {
+            Ok((Side::Child, leaders_group)) => {
                 drop((init_line, output, group));
                 let output = output_write;
                 let ends = InitEnds {
@@ -160,14 +158,16 @@ impl<'a> Launching<'a> {
                     report,
                     cpu,
                     rigs_user,
+                    leaders_group,
                 };
                 init::run(order, ends)
             }
-            Ok(Side::Parent { child, pidfd }) => (child, pidfd),
+            Ok((Side::Parent { child, pidfd }, _)) => (child, pidfd),
             Err(fault) => {
                 if let Some(group) = &group {
                     let _ = group.remove();
                 }
+                let _ = bare::remove_home(order.home.as_deref());
                 return Err(fault);
             }
         };
@@ -199,6 +199,11 @@ impl<'a> Launching<'a> {
                 Identity::RigsUser => getuid().as_raw(),
             },
             capture: order.spec.capture.clone(),
+            mark: match order.isolation {
+                Isolation::Namespaces => None,
+                Isolation::OwnUid | Isolation::Children => Some(mark::of(&order.spec.name)),
+            },
+            home: order.home.clone(),
         };
         file.write(&order.run_file).at_path("write run file", &order.run_file)?;
         wire::send(&self.control, &Packet::Init(init), &[self.pidfd.as_fd()]).at("tell the rig of the init")
@@ -252,7 +257,11 @@ impl<'a> Launching<'a> {
         if let Some(group) = &self.group {
             let _ = group.kill();
         }
-        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        match self.order.isolation {
+            Isolation::Namespaces => drop(pidfd_send_signal(&self.pidfd, Signal::KILL)),
+            // It sees the rig's end by itself, and is needed for the proof; it may have been stopped.
+            Isolation::OwnUid | Isolation::Children => drop(pidfd_send_signal(&self.pidfd, Signal::CONT)),
+        }
     }
 
     fn take_output(&mut self) {
@@ -266,6 +275,10 @@ impl<'a> Launching<'a> {
 
     fn clear_away(mut self) {
         let _ = rustix::process::waitpid(Some(self.init), WaitOptions::empty());
+        if !self.is_childless() {
+            // The run file stays, for the next start to find what is left by.
+            return;
+        }
         let empty_by = Instant::now() + EMPTY_MAX;
         while self.group.as_ref().is_some_and(Group::populated) && Instant::now() < empty_by {
             self.kill();
@@ -282,7 +295,52 @@ impl<'a> Launching<'a> {
         if let Some((_, mut capture)) = self.output.take() {
             capture.complete();
         }
+        let _ = bare::remove_home(self.order.home.as_deref());
         remove_traces(self.group.as_ref(), &self.order.run_file);
+    }
+
+    /// Whether nothing is left below this process once the init has ended: an init that was killed from outside leaves
+    /// its run to the launcher, and the proof too.
+    fn is_childless(&self) -> bool {
+        match self.order.isolation {
+            Isolation::Namespaces => true,
+            Isolation::OwnUid | Isolation::Children => {
+                let is_childless = Guard::new(self.order).end_all(GUARD_MAX);
+                if is_childless {
+                    // A rig that is gone needs no proof.
+                    let _ = wire::send(&self.control, &Packet::Empty, &[]);
+                }
+                is_childless
+            }
+        }
+    }
+}
+
+/// Forks the init: into namespaces of its own, or as the guard that orphans fall to.
+///
+/// The init's side has the group for its leader, where the init itself must stay outside of it.
+fn fork_init(order: &Order, group: Option<&Group>) -> Result<(Side, Option<OwnedFd>), LaunchFault> {
+    let directory = group.map(Group::directory).transpose()?;
+    match order.isolation {
+        Isolation::Namespaces => {
+            let mut namespaces = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC;
+            if order.spec.identity == Identity::RigsUser {
+                namespaces |= libc::CLONE_NEWUSER;
+            }
+            let step = if directory.is_some() { "cgroup and namespaces (clone3)" } else { "namespaces (clone3)" };
+            let side = sys::fork_contained(namespaces, directory.as_ref().map(OwnedFd::as_fd)).at(step)?;
+            Ok((side, None))
+        }
+        Isolation::OwnUid | Isolation::Children => {
+            bare::check(&order.spec)?;
+            bare::make_home(order)?;
+            guard::become_subreaper()?;
+            // In a run of the rig's own user: not to be traced or read by it.
+            rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+                .at("prctl(PR_SET_DUMPABLE)")?;
+            let directory = directory.map(own).transpose()?;
+            Ok((sys::fork_watched().at("fork the guard")?, directory))
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The rig's side: a launcher that knows the machine, and a run it holds.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -16,17 +17,21 @@ use thermite_core::dev_run::Exit;
 use thermite_core::limits;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::{Notify, OnceCell, watch};
 
+use super::bare;
 use super::capture::{self, make_private};
 use super::cgroup::{self, Group};
 use super::fault::{At, LaunchFault};
+use super::guard;
+use super::mark;
 use super::order::Order;
 use super::probe::{self, Containment};
 use super::process::{LAUNCHER_NAME, remove_traces};
 use super::sys::wait_any;
+use super::wanted::{Isolation, Wanted};
 use super::wire::{self, InitFacts, LeaderEnd, Packet};
-use super::{Ended, LaunchSpec, run_file};
+use super::{Ended, Identity, LaunchSpec, run_file};
 use crate::ports::StopProof;
 
 /// How long a launcher may take to have a run at its gate.
@@ -35,6 +40,10 @@ const LAUNCH_MAX: Duration = Duration::from_secs(10);
 const CLEAR_AWAY_MAX: Duration = Duration::from_secs(12);
 /// How often a group that should be empty is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// How often a guard is told again to end its run: it works by itself, unless it was stopped.
+const TELL_AGAIN: Duration = Duration::from_millis(20);
+/// How long a rig ends by itself what it finds of a run whose guards were all killed.
+const UNGUARDED_MAX: Duration = Duration::from_secs(1);
 /// How many pids are named when a stop is not proved.
 const NAMED_PIDS_MAX: usize = 8;
 
@@ -49,6 +58,11 @@ pub struct LauncherSettings {
     pub hidden: Vec<PathBuf>,
     /// The program that becomes the launcher: one whose `main` calls [`super::entry`] first.
     pub program: PathBuf,
+    /// Which layers may be used.
+    pub wanted: Wanted,
+    /// A uid (and gid) that nothing else on the machine has, not even this rig's runs: as it a root rig tries out
+    /// whether runs can be ended by their uid. Without it that is not used.
+    pub trial_uid: Option<u32>,
 }
 
 impl LauncherSettings {
@@ -57,8 +71,10 @@ impl LauncherSettings {
 }
 
 /// What was found to work on this machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Layers {
+    /// What is under every run.
+    pub(super) isolation: Isolation,
     /// The group below which runs get theirs.
     pub(super) cgroup_parent: Option<PathBuf>,
     /// Whether a run with a dedicated uid gets a user namespace.
@@ -70,11 +86,14 @@ pub(super) struct Layers {
 pub struct Launcher {
     shared: Arc<Shared>,
     containment: Arc<Containment>,
-    layers: Layers,
+    /// None where nothing can be launched.
+    layers: Option<Layers>,
 }
 
 pub(super) struct Shared {
     settings: LauncherSettings,
+    /// How many runs there are of each dedicated uid, from before their start to after their end.
+    tenants: Mutex<BTreeMap<u32, usize>>,
     /// Launchers whose run is no longer held; reaped at the next launch.
     retired: Mutex<Vec<Traces>>,
 }
@@ -85,6 +104,9 @@ struct Traces {
     run_file: PathBuf,
     group: Option<PathBuf>,
     capture: Option<PathBuf>,
+    home: Option<PathBuf>,
+    /// The mark of what it may leave, where it has no namespaces.
+    mark: Option<u64>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -112,7 +134,7 @@ impl Launcher {
         if !settings.hidden.contains(&settings.state) {
             settings.hidden.push(settings.state.clone());
         }
-        let shared = Arc::new(Shared { settings, retired: Mutex::default() });
+        let shared = Arc::new(Shared { settings, tenants: Mutex::default(), retired: Mutex::default() });
         let (layers, containment) = probe::probe(&shared).await;
         Ok(Launcher { shared, containment: Arc::new(containment), layers })
     }
@@ -130,12 +152,12 @@ impl Launcher {
     /// Prepares a run up to its exec and holds it at the gate.
     ///
     /// # Errors
-    /// When this machine gives no isolation, or a call fails on the way; nothing is left of the run then.
+    /// When this machine gives no containment, or a call fails on the way; nothing is left of the run then.
     pub async fn launch(&self, spec: LaunchSpec) -> Result<Run, LaunchFault> {
-        if !self.containment.is_isolating() {
-            return Err(LaunchFault::new("isolate the run", self.containment.missing_in_words()));
+        match &self.layers {
+            Some(layers) => self.shared.launch(layers, spec, false).await,
+            None => Err(LaunchFault::new("contain the run", self.containment.missing_in_words())),
         }
-        self.shared.launch(&self.layers, spec, false).await
     }
 }
 
@@ -176,7 +198,16 @@ impl Shared {
             return Err(LaunchFault::new(format!("take the run's name {}", spec.name), "a run of that name exists"));
         }
         let name = cgroup::group_name(&self.settings.rig, &spec.name);
+        let tenancy = match spec.identity {
+            Identity::Dedicated { uid, .. } => Some(Tenancy::begin(self, uid)),
+            Identity::RigsUser => None,
+        };
         let order = Order {
+            isolation: layers.isolation,
+            home: match layers.isolation {
+                Isolation::Namespaces => None,
+                Isolation::OwnUid | Isolation::Children => Some(bare::home_of(&spec.name)),
+            },
             cgroup: layers.cgroup_parent.as_ref().map(|parent| parent.join(name)),
             rig: self.settings.rig.clone(),
             run_file,
@@ -185,7 +216,34 @@ impl Shared {
             trial,
             spec,
         };
-        Starting::spawn(self, &order)?.at_gate().await
+        Starting::spawn(self, &order, tenancy)?.at_gate().await
+    }
+
+    fn has_neighbours(&self, uid: u32) -> bool {
+        lock(&self.tenants).get(&uid).is_some_and(|runs| *runs > 1)
+    }
+}
+
+/// One run's part in a dedicated uid: while there are others, none is ended by the uid.
+struct Tenancy {
+    shared: Arc<Shared>,
+    uid: u32,
+}
+
+impl Tenancy {
+    fn begin(shared: &Arc<Shared>, uid: u32) -> Tenancy {
+        *lock(&shared.tenants).entry(uid).or_default() += 1;
+        Tenancy { shared: shared.clone(), uid }
+    }
+}
+
+impl Drop for Tenancy {
+    fn drop(&mut self) {
+        let mut tenants = lock(&self.shared.tenants);
+        if let Some(runs) = tenants.get_mut(&self.uid) {
+            *runs -= 1;
+        }
+        tenants.retain(|_, runs| *runs > 0);
     }
 }
 
@@ -195,6 +253,11 @@ impl Traces {
         if !self.run_file.exists() {
             return;
         }
+        if self.mark.is_some_and(|mark| !mark::processes(mark).is_empty()) {
+            // The file stays for a sweep to find them by.
+            return;
+        }
+        let _ = bare::remove_home(self.home.as_deref());
         if let Some(capture) = &self.capture {
             let _ = capture::mark_complete(capture);
         }
@@ -208,6 +271,7 @@ struct Held {
     shared: Arc<Shared>,
     traces: Option<Traces>,
     lifeline: Option<OwnedFd>,
+    tenancy: Option<Tenancy>,
 }
 
 impl Drop for Held {
@@ -226,6 +290,7 @@ struct Starting {
     gate: OwnedFd,
     start: AsyncFd<OwnedFd>,
     name: String,
+    isolation: Isolation,
 }
 
 #[expect(unsafe_code, reason = "tokio asks its callers to vouch for the descriptor")]
@@ -235,7 +300,7 @@ fn watched(fd: OwnedFd, what: &str) -> Result<AsyncFd<OwnedFd>, LaunchFault> {
 }
 
 impl Starting {
-    fn spawn(shared: &Arc<Shared>, order: &Order) -> Result<Starting, LaunchFault> {
+    fn spawn(shared: &Arc<Shared>, order: &Order, tenancy: Option<Tenancy>) -> Result<Starting, LaunchFault> {
         let memory = order.to_memory()?;
         let (control, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).at("socketpair")?;
@@ -260,10 +325,15 @@ impl Starting {
             run_file: order.run_file.clone(),
             group: order.cgroup.clone(),
             capture: order.spec.capture.clone(),
+            home: order.home.clone(),
+            mark: match order.isolation {
+                Isolation::Namespaces => None,
+                Isolation::OwnUid | Isolation::Children => Some(mark::of(&order.spec.name)),
+            },
         };
-        let held = Held { shared: shared.clone(), traces: Some(traces), lifeline: Some(lifeline) };
-        let (name, group) = (order.spec.name.clone(), order.cgroup.clone());
-        let starting = Starting { held, launcher, group, control, gate, start, name };
+        let held = Held { shared: shared.clone(), traces: Some(traces), lifeline: Some(lifeline), tenancy };
+        let (name, group, isolation) = (order.spec.name.clone(), order.cgroup.clone(), order.isolation);
+        let starting = Starting { held, launcher, group, control, gate, start, name, isolation };
         let fds = [memory.as_fd(), lifeline_read.as_fd(), gate_read.as_fd(), start_write.as_fd()];
         wire::send(starting.control.get_ref(), &Packet::Order, &fds).at("give the launch order")?;
         Ok(starting)
@@ -277,6 +347,8 @@ impl Starting {
         let launcher = pidfd_open(self.launcher, PidfdFlags::empty()).at("pidfd_open of the launcher")?;
         Ok(Run {
             name: self.name,
+            isolation: self.isolation,
+            uid: self.held.tenancy.as_ref().map(|tenancy| tenancy.uid),
             init,
             init_pidfd: watched(pidfd, "watch the init")?,
             launcher: self.launcher,
@@ -289,6 +361,7 @@ impl Starting {
             start_bytes: Mutex::default(),
             started: OnceCell::new(),
             heard: Mutex::default(),
+            told: Notify::new(),
             ended: OnceCell::new(),
             hurry: watch::Sender::new(false),
             turn: tokio::sync::Mutex::new(()),
@@ -310,7 +383,7 @@ impl Starting {
                 Some((Packet::AtGate, _)) => at_gate = true,
                 Some((Packet::Fault(fault), _)) => return Err(fault),
                 // A leader that was killed at once; the packets behind it tell no more.
-                Some((Packet::Ended(_) | Packet::Reported(_) | Packet::Order, _)) | None => {
+                Some((Packet::Ended(_) | Packet::Empty | Packet::Reported(_) | Packet::Order, _)) | None => {
                     return Err(LaunchFault::new("hear the launcher", "it ended before the run was at its gate"));
                 }
             }
@@ -333,6 +406,19 @@ async fn receive(control: &AsyncFd<OwnedFd>) -> io::Result<Option<(Packet, Vec<O
 struct Heard {
     reported: Vec<u8>,
     end: Option<LeaderEnd>,
+    /// Whether a guard said that the kernel knows of nothing more; only where there are no namespaces.
+    empty: bool,
+}
+
+impl Heard {
+    fn take(&mut self, packet: Packet) {
+        match packet {
+            Packet::Reported(bytes) => self.reported.extend(bytes),
+            Packet::Ended(end) => self.end = Some(end),
+            Packet::Empty => self.empty = true,
+            Packet::Fault(_) | Packet::AtGate | Packet::Init(_) | Packet::Order => {}
+        }
+    }
 }
 
 /// One contained command: at its gate, running, or ended. Dropping it ends it.
@@ -341,6 +427,9 @@ struct Heard {
 pub struct Run {
     shared: Arc<Shared>,
     name: String,
+    isolation: Isolation,
+    /// The uid it has of its own.
+    uid: Option<u32>,
     init: InitFacts,
     init_pidfd: AsyncFd<OwnedFd>,
     launcher: Pid,
@@ -353,6 +442,8 @@ pub struct Run {
     start_bytes: Mutex<Vec<u8>>,
     started: OnceCell<Result<u64, LaunchFault>>,
     heard: Mutex<Heard>,
+    /// Rung when one wait has heard what another may be waiting for.
+    told: Notify,
     ended: OnceCell<Ended>,
     /// Set once a stop does not want to wait for a grace.
     hurry: watch::Sender<bool>,
@@ -367,7 +458,7 @@ impl Run {
         &self.name
     }
 
-    /// The run's outermost process: the init of its namespaces.
+    /// The run's outermost process: the init of its namespaces, or its guard where it has none.
     pub fn pid(&self) -> u32 {
         self.init.pid
     }
@@ -423,6 +514,11 @@ impl Run {
         }
     }
 
+    /// CPU time of the run's tree so far, in nanoseconds; none where it has no cgroup that counts it.
+    pub fn cpu_ns_so_far(&self) -> Option<u64> {
+        self.group.as_ref()?.cpu_ns()
+    }
+
     /// Answers when the command's first process has ended.
     pub async fn ended(&self) -> Ended {
         self.ended
@@ -450,6 +546,8 @@ impl Run {
     /// The leader's end as its init told it; `None` where the init was ended first.
     async fn hear_end(&self) -> Option<LeaderEnd> {
         loop {
+            // Before the look: what is heard in between rings it.
+            let told = self.told.notified();
             if let Some(end) = lock(&self.heard).end {
                 return Some(end);
             }
@@ -461,12 +559,11 @@ impl Run {
                 tokio::select! {
                     packet = receive(&self.control) => packet.ok().flatten(),
                     () = self.init_end() => continue,
+                    () = told => continue,
                 }
             };
             match packet {
-                Some((Packet::Reported(bytes), _)) => lock(&self.heard).reported.extend(bytes),
-                Some((Packet::Ended(end), _)) => lock(&self.heard).end = Some(end),
-                Some((Packet::Fault(_) | Packet::AtGate | Packet::Init(_) | Packet::Order, _)) => {}
+                Some((packet, _)) => lock(&self.heard).take(packet),
                 None if gone => return None,
                 None => self.init_end().await,
             }
@@ -489,7 +586,51 @@ impl Run {
     }
 
     fn is_empty(&self) -> bool {
-        self.init_ended() && !self.group.as_ref().is_some_and(Group::populated)
+        // A guard that was killed from outside ends without having said so.
+        let said = match self.isolation {
+            Isolation::Namespaces => true,
+            Isolation::OwnUid | Isolation::Children => self.is_said_empty(),
+        };
+        said && self.init_ended() && !self.group.as_ref().is_some_and(Group::populated)
+    }
+
+    /// Whether a guard said that nothing is left; takes what has come.
+    fn is_said_empty(&self) -> bool {
+        while !lock(&self.heard).empty {
+            let Ok(Some((packet, _))) = wire::receive(self.control.get_ref(), false) else { break };
+            lock(&self.heard).take(packet);
+            self.told.notify_waiters();
+        }
+        lock(&self.heard).empty
+    }
+
+    /// Whether nobody is left who could prove anything, of a run without namespaces.
+    fn is_unguarded(&self) -> bool {
+        let launcher_ended = || wait_any([Some(self.launcher_pidfd.as_fd())], Some(Duration::ZERO))[0];
+        self.init_ended() && launcher_ended() && !self.is_said_empty()
+    }
+
+    /// The live processes of the run, at most `most`: those below its outermost one, or that carry its mark.
+    pub fn processes(&self, most: usize) -> Vec<RunProcess> {
+        let mut left: Vec<Pid> = guard::children(self.init_pid());
+        let mut found = Vec::new();
+        while let Some(pid) = left.pop() {
+            left.extend(guard::children(pid));
+            found.extend(RunProcess::look(pid.as_raw_nonzero().get().cast_unsigned()));
+            if found.len() >= most {
+                break;
+            }
+        }
+        found
+    }
+
+    /// Whether anything of the run is left, as far as is known without ending it.
+    pub fn is_over(&self) -> bool {
+        self.init_ended()
+    }
+
+    fn init_pid(&self) -> Pid {
+        Pid::from_raw(self.init.pid.cast_signed()).expect("an init's pid is one")
     }
 
     /// Ends everything of the run and proves it (rules A5, A7, A10).
@@ -516,28 +657,74 @@ impl Run {
                 () = tokio::time::sleep(limits::STOP_GRACE.to_std()) => {}
             }
         }
-        match tokio::time::timeout(limits::PROOF_MAX.to_std(), self.kill_until_empty()).await {
-            Ok(()) => StopProof::Empty,
+        let emptied = async {
+            match self.isolation {
+                Isolation::Namespaces => self.kill_until_empty().await,
+                Isolation::OwnUid | Isolation::Children => self.have_ended().await,
+            }
+        };
+        match tokio::time::timeout(limits::PROOF_MAX.to_std(), emptied).await {
+            Ok(proof) => proof,
             Err(_) => StopProof::NotProved { why: self.remains() },
         }
     }
 
     fn kill(&self) {
         // ESRCH: it is gone already.
-        let _ = pidfd_send_signal(self.init_pidfd.get_ref(), Signal::KILL);
+        match self.isolation {
+            Isolation::Namespaces => drop(pidfd_send_signal(self.init_pidfd.get_ref(), Signal::KILL)),
+            Isolation::OwnUid | Isolation::Children => {
+                let by_children = self.uid.is_none_or(|uid| self.shared.has_neighbours(uid));
+                let how = if by_children { Signal::USR2 } else { Signal::USR1 };
+                let _ = pidfd_send_signal(self.init_pidfd.get_ref(), how);
+                // A run of the rig's own user can stop its guard.
+                let _ = pidfd_send_signal(self.init_pidfd.get_ref(), Signal::CONT);
+            }
+        }
         if let Some(group) = &self.group {
             // The group is removed by the launcher as soon as it is empty.
             let _ = group.kill();
         }
     }
 
-    async fn kill_until_empty(&self) {
+    async fn kill_until_empty(&self) -> StopProof {
         self.kill();
         self.init_end().await;
         while !self.is_empty() {
             self.kill();
             tokio::time::sleep(LOOK_AGAIN).await;
         }
+        StopProof::Empty
+    }
+
+    /// Has the guard end everything and prove it; one that was killed has left that to the launcher.
+    async fn have_ended(&self) -> StopProof {
+        let mut unguarded_since = None;
+        while !self.is_empty() {
+            self.kill();
+            if self.is_unguarded() {
+                let since = *unguarded_since.get_or_insert_with(std::time::Instant::now);
+                let left = self.end_marked();
+                if left.is_empty() || since.elapsed() >= UNGUARDED_MAX {
+                    return StopProof::NotProved { why: unguarded(&left) };
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
+            } else if self.init_ended() {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            } else {
+                let _ = tokio::time::timeout(TELL_AGAIN, self.init_end()).await;
+            }
+        }
+        StopProof::Empty
+    }
+
+    /// Kills what carries the run's mark; what that was.
+    fn end_marked(&self) -> Vec<InitFacts> {
+        let found = mark::processes(mark::of(&self.name));
+        for process in &found {
+            run_file::kill(*process);
+        }
+        found
     }
 
     /// What is left of a run that could not be ended.
@@ -545,6 +732,10 @@ impl Run {
         let mut pids = self.group.as_ref().map_or_else(Vec::new, |group| group.pids(NAMED_PIDS_MAX));
         if !self.init_ended() && !pids.contains(&self.init.pid) {
             pids.insert(0, self.init.pid);
+        }
+        if self.isolation != Isolation::Namespaces {
+            let marked = mark::processes(mark::of(&self.name)).into_iter().map(|process| process.pid);
+            pids.extend(marked.filter(|pid| *pid != self.init.pid).take(NAMED_PIDS_MAX));
         }
         let named: Vec<String> = pids.iter().map(|pid| describe(*pid)).collect();
         format!("{} s after the kill these are left: {}", limits::PROOF_MAX.as_millis() / 1_000, named.join(", "))
@@ -577,6 +768,31 @@ impl Drop for Run {
         if !self.init_ended() {
             self.kill();
         }
+    }
+}
+
+/// Why nothing is proved of a run whose guards were killed.
+fn unguarded(left: &[InitFacts]) -> String {
+    let named: Vec<String> = left.iter().take(NAMED_PIDS_MAX).map(|process| describe(process.pid)).collect();
+    let left = if named.is_empty() { "nothing more of it is found".to_owned() } else { named.join(", ") };
+    format!("all guards of the run were killed, so the kernel's word on its end is lost; left: {left}")
+}
+
+/// A live process of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunProcess {
+    /// Its pid as the machine sees it.
+    pub pid: u32,
+    /// The name of what it executes, as the kernel shows it.
+    pub command: String,
+}
+
+impl RunProcess {
+    /// What is known of a live process; none for one that has ended.
+    fn look(pid: u32) -> Option<RunProcess> {
+        run_file::start_time(pid)?;
+        let command = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
+        Some(RunProcess { pid, command: String::from_utf8_lossy(&command).trim_end().to_owned() })
     }
 }
 

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 use super::wire::InitFacts;
@@ -31,6 +32,12 @@ pub(super) struct RunFile {
     pub(super) uid: u32,
     /// Where its output goes.
     pub(super) capture: Option<PathBuf>,
+    /// The mark that its processes carry, where it has no namespaces.
+    #[serde(default)]
+    pub(super) mark: Option<u64>,
+    /// The place made for its HOME, where it has no view of its own.
+    #[serde(default)]
+    pub(super) home: Option<PathBuf>,
 }
 
 /// The format that is written.
@@ -74,6 +81,19 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
 /// The boot's name, which no other boot has.
 pub(super) fn boot() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+/// Kills one process that is known by pid and start time; whether it was there.
+pub(super) fn kill(process: InitFacts) -> bool {
+    signal(process, Signal::KILL)
+}
+
+/// Signals one process that is known by pid and start time; whether it was there.
+pub(super) fn signal(process: InitFacts, signal: Signal) -> bool {
+    let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) else { return false };
+    let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
+    // The descriptor is of whoever has the pid; that it started then makes it the one.
+    start_time(process.pid) == Some(process.start) && pidfd_send_signal(&pidfd, signal).is_ok()
 }
 
 /// When a process started, in clock ticks since boot; `None` when there is none, or only a zombie.

@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use thermite_core::limits;
 
+use super::bare;
 use super::capture;
 use super::cgroup::{self, Group};
+use super::mark;
 use super::process::remove_traces;
 use super::run::describe;
 use super::run_file::{self, RunFile};
@@ -25,6 +27,10 @@ use crate::ports::StopProof;
 const LAUNCHER_GRACE: Duration = Duration::from_millis(700);
 /// How often an emptying is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// How long a guard that outlived its rig may take to end its run and prove it, before it is ended itself.
+const GUARD_GRACE: Duration = Duration::from_secs(3);
+/// Looks in a row that must find nothing of a mark: one look may miss what is being forked.
+const CLEAN_LOOKS: u32 = 3;
 
 /// What a sweep found and did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,7 +103,11 @@ impl Sweep {
         };
         self.found.push(format!("run {}", file.name));
         if file.boot == self.boot {
-            self.end_process(file.init, Duration::ZERO);
+            match file.mark {
+                // The kernel ends all the rest with it.
+                None => self.end_process(file.init, Duration::ZERO),
+                Some(mark) => self.unnamespaced(&file, mark, path),
+            }
             // It sees its init's end and clears away; only one that is stuck is ended.
             self.end_process(file.launcher, LAUNCHER_GRACE);
         }
@@ -110,9 +120,45 @@ impl Sweep {
             self.empty(group, path);
         }
         if self.left.is_empty() {
+            if let Err(error) = bare::remove_home(file.home.as_deref()) {
+                tracing::debug!(run = file.name, %error, "a run's HOME stays");
+            }
             remove_traces(group.as_ref(), path);
         }
         Ok(())
+    }
+
+    /// Ends a run that no namespace holds together: its guards end it and take the run file away when they have the
+    /// proof; what guards that were killed left is found by its mark.
+    fn unnamespaced(&mut self, file: &RunFile, mark: u64, path: &Path) {
+        for guard in [file.init, file.launcher] {
+            // One that was stopped goes on, and then sees that its rig is gone.
+            run_file::signal(guard, Signal::CONT);
+        }
+        let by = Instant::now() + GUARD_GRACE;
+        let lives = |process: InitFacts| run_file::start_time(process.pid) == Some(process.start);
+        while path.exists() && (lives(file.init) || lives(file.launcher)) && Instant::now() < by {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        self.end_process(file.init, Duration::ZERO);
+        self.end_process(file.launcher, Duration::ZERO);
+        let mut clean = 0;
+        while clean < CLEAN_LOOKS {
+            let found = mark::processes(mark);
+            if found.is_empty() {
+                clean += 1;
+            } else if Instant::now() >= self.deadline {
+                self.left.extend(found.iter().map(|process| describe(process.pid)));
+                return;
+            } else {
+                clean = 0;
+                self.found.extend(found.iter().map(|process| describe(process.pid)));
+                for process in found {
+                    run_file::kill(process);
+                }
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
     }
 
     /// Ends one process that is known by pid and start time, after a grace in which it may end by itself.

@@ -72,6 +72,48 @@ pub(super) fn fork() -> io::Result<Option<Pid>> {
     Ok(Pid::from_raw(pid as i32))
 }
 
+/// Forks, and watches the child; its pid is its own until the caller reaps it.
+pub(super) fn fork_watched() -> io::Result<Side> {
+    match fork()? {
+        None => Ok(Side::Child),
+        Some(child) => {
+            let pidfd = rustix::process::pidfd_open(child, rustix::process::PidfdFlags::empty())?;
+            Ok(Side::Parent { child, pidfd })
+        }
+    }
+}
+
+/// Starts a helper that takes the uid `uid` and kills everything it may: all processes of that uid. Its pid.
+///
+/// What the kernel answers to the one call tells nothing (`kill` of -1 counts also what it may not signal): the proof is
+/// the caller's.
+#[expect(unsafe_code, reason = "rustix has no kill of all processes")]
+pub(super) fn kill_all_of(uid: u32) -> io::Result<Pid> {
+    assert_ne!(uid, 0, "root's processes are never a run's");
+    match fork()? {
+        Some(helper) => Ok(helper),
+        None => {
+            let user = rustix::process::Uid::from_raw(uid);
+            let none = rustix::thread::CapabilitySet::empty();
+            let sets = rustix::thread::CapabilitySets { effective: none, permitted: none, inheritable: none };
+            let is_only_that_user = rustix::thread::set_thread_res_uid(user, user, user).is_ok()
+                && rustix::thread::set_capabilities(None, sets).is_ok()
+                && rustix::thread::capabilities(None)
+                    .is_ok_and(|has| has.effective.is_empty() && has.permitted.is_empty())
+                && rustix::process::getuid() == user
+                && rustix::process::geteuid() == user;
+            // INVARIANT: from here on it may signal nothing but that uid's processes.
+            if is_only_that_user {
+                // SAFETY: a plain call; this process itself is left out by the kernel.
+                unsafe {
+                    libc::kill(-1, libc::SIGKILL);
+                }
+            }
+            exit_now(0)
+        }
+    }
+}
+
 /// What every mount under a place gets.
 #[derive(Clone, Copy)]
 pub(super) struct MountAttributes {
@@ -181,14 +223,14 @@ pub(super) fn ignore_group_signals() {
 pub(super) struct SignalQueue(OwnedFd);
 
 impl SignalQueue {
-    /// Blocks the signals an init forwards, and SIGCHLD, and opens a descriptor that yields them.
+    /// Blocks the signals an init forwards or is told by, and SIGCHLD, and opens a descriptor that yields them.
     #[expect(unsafe_code, reason = "rustix has no signalfd")]
     pub(super) fn open() -> io::Result<SignalQueue> {
         // SAFETY: the set is initialised before use; the new descriptor has no other owner.
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);
-            for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+            for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2] {
                 libc::sigaddset(&raw mut set, signal);
             }
             libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());

@@ -58,6 +58,8 @@ pub(super) enum Packet {
     Reported(Vec<u8>),
     /// Init to rig: the leader ended.
     Ended(LeaderEnd),
+    /// Init or launcher to rig: the kernel knows of no process of the run; only where it has no namespaces.
+    Empty,
 }
 
 impl Packet {
@@ -71,6 +73,7 @@ impl Packet {
             Packet::Order => vec![b'O'],
             Packet::Init(facts) => json(b'I', facts),
             Packet::AtGate => vec![b'G'],
+            Packet::Empty => vec![b'N'],
             Packet::Fault(fault) => json(b'F', fault),
             Packet::Reported(bytes) => [b"R", bytes.as_slice()].concat(),
             Packet::Ended(end) => json(b'E', end),
@@ -83,6 +86,7 @@ impl Packet {
             b'O' => Packet::Order,
             b'I' => Packet::Init(serde_json::from_slice(body)?),
             b'G' => Packet::AtGate,
+            b'N' => Packet::Empty,
             b'F' => Packet::Fault(serde_json::from_slice(body)?),
             b'R' => Packet::Reported(body.to_vec()),
             b'E' => Packet::Ended(serde_json::from_slice(body)?),
@@ -148,6 +152,7 @@ mod tests {
             Packet::Order,
             Packet::Init(InitFacts { pid: 7, start: u64::MAX }),
             Packet::AtGate,
+            Packet::Empty,
             Packet::Fault(LaunchFault::new("mount /proc", "no")),
             Packet::Reported(vec![0, 255, 10]),
             Packet::Ended(LeaderEnd { code: Some(3), signal: 0, at_ns: 1, cpu_ns: 2 }),

@@ -1,0 +1,106 @@
+//! Listings that may grow without end, page by page.
+
+use std::ops::Bound;
+
+use thermite_core::fold::{DevRunHistory, RunHistory};
+
+use crate::view::{DevRunStatus, RunRow};
+
+use super::*;
+
+/// Looks at all runs: those that are not over first, then the newest.
+#[derive(Message)]
+#[rtype(result = "Result<Vec<RunRow>, No>")]
+pub(crate) struct LookAtRuns {
+    pub(crate) after: Option<RunId>,
+    pub(crate) most: usize,
+}
+
+/// Looks at one run, however long it is over.
+#[derive(Message)]
+#[rtype(result = "Result<RunRow, No>")]
+pub(crate) struct LookAtRun(pub(crate) RunId);
+
+/// Looks at a run's development runs, over or not, in the order of their names.
+#[derive(Message)]
+#[rtype(result = "Result<Vec<DevRunRow>, No>")]
+pub(crate) struct LookAtDevRuns {
+    pub(crate) run: RunId,
+    pub(crate) after: Option<DevRunId>,
+    pub(crate) most: usize,
+}
+
+pub(super) fn run_row(run: RunId, known: RunHistory) -> RunRow {
+    RunRow {
+        run,
+        state: known.state,
+        repo: known.spec.repo,
+        kit: known.spec.kit.name,
+        champion: known.champion,
+        lanes: u8::try_from(known.spec.lanes.len()).unwrap_or(u8::MAX),
+    }
+}
+
+async fn runs(actors: Actors, after: Option<RunId>, most: usize) -> Result<Vec<RunRow>, No> {
+    look::recall(&actors, move |history| {
+        let place = |id: RunId, run: &RunHistory| (run.state == RunState::Ended, std::cmp::Reverse(id));
+        let after = after.and_then(|id| Some(place(id, history.runs.get(&id)?)));
+        let mut runs: Vec<_> = history.runs.iter().map(|(id, run)| (place(*id, run), *id, run)).collect();
+        runs.sort_by_key(|(place, ..)| *place);
+        let rest = runs.into_iter().filter(|(place, ..)| after.is_none_or(|after| *place > after));
+        rest.take(most).map(|(_, id, run)| run_row(id, run.clone())).collect()
+    })
+    .await
+}
+
+async fn run(actors: &Actors, run: RunId) -> Result<RunRow, No> {
+    let known = look::recall(actors, move |history| history.runs.get(&run).cloned()).await?;
+    known.map(|known| run_row(run, known)).ok_or(No::Refusal(Refusal::UnknownRun { run }))
+}
+
+async fn dev_runs(actors: Actors, msg: LookAtDevRuns) -> Result<Vec<DevRunRow>, No> {
+    let LookAtDevRuns { run: of, after, most } = msg;
+    run(&actors, of).await?;
+    let known = look::recall(&actors, move |history| {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let rest = history.dev_runs.range((from, Bound::Unbounded)).filter(|(_, known)| known.spec.run == of);
+        rest.take(most).map(|(_, known)| known.clone()).collect::<Vec<DevRunHistory>>()
+    })
+    .await?;
+    let live = look::dev_runs(&actors).await;
+    Ok(known
+        .into_iter()
+        .map(|known| {
+            let under_way = live.iter().find(|row| row.dev_run == known.spec.dev_run);
+            under_way.cloned().unwrap_or_else(|| {
+                let end = known.end.unwrap_or(DevRunEnd::RigEnded);
+                look::row_of(&known.spec, DevRunStatus::Ended { end })
+            })
+        })
+        .collect())
+}
+
+impl Handler<LookAtRuns> for Door {
+    type Result = ResponseFuture<Result<Vec<RunRow>, No>>;
+
+    fn handle(&mut self, msg: LookAtRuns, _: &mut Self::Context) -> Self::Result {
+        Box::pin(runs(self.actors.clone(), msg.after, msg.most))
+    }
+}
+
+impl Handler<LookAtRun> for Door {
+    type Result = ResponseFuture<Result<RunRow, No>>;
+
+    fn handle(&mut self, msg: LookAtRun, _: &mut Self::Context) -> Self::Result {
+        let actors = self.actors.clone();
+        Box::pin(async move { run(&actors, msg.0).await })
+    }
+}
+
+impl Handler<LookAtDevRuns> for Door {
+    type Result = ResponseFuture<Result<Vec<DevRunRow>, No>>;
+
+    fn handle(&mut self, msg: LookAtDevRuns, _: &mut Self::Context) -> Self::Result {
+        Box::pin(dev_runs(self.actors.clone(), msg))
+    }
+}

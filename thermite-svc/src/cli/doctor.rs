@@ -1,0 +1,124 @@
+//! `thermite doctor`: what this machine can do for a rig. The abilities are looked at and judged in `host::doctor`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use serde_json::json;
+
+use thermite_actors::host::cpu::CpuDriver;
+use thermite_actors::host::doctor::{DiskFacts, Finding, LockFacts, Look, Standing, findings, is_fit, look};
+use thermite_actors::host::launch::LauncherSettings;
+use thermite_actors::host::workspaces::Accounts;
+use thermite_actors::ports::TargetDriver;
+use thermite_svc::device_lock::{DeviceLock, LockState};
+use thermite_svc::records::SqliteRecords;
+use thermite_svc::settings::{Given, Settings};
+
+use super::exit;
+use super::say::Say;
+
+/// What `doctor` takes.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER)]
+pub(crate) struct DoctorArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// The rig's data folder [default: $HOME/.local/share/thermite]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+const AFTER: &str = "\
+Examples:
+  thermite doctor
+  thermite doctor --json
+
+Tries each ability out by throwaway runs and files; works with and without a rig beside it, and tells of the user who \
+asks. THERMITE_CONTAINMENT is looked at as `thermite serve` would.
+
+Exit codes: 0 a rig can serve, degraded or not; 1 something that it needs is missing; 64 a setting is wrong.";
+
+/// Looks at this machine and says what was found.
+pub(crate) fn doctor(args: &DoctorArgs, say: &Say) -> anyhow::Result<u8> {
+    let given = Given { folder: args.data.clone(), ..Given::default() };
+    let settings = match Settings::read(given, |name| std::env::var(name).ok()) {
+        Ok(settings) => settings,
+        Err(fault) => {
+            say.error(&fault.to_string());
+            return Ok(exit::USAGE);
+        }
+    };
+    let scratch = tempfile::tempdir().context("failed to make a folder for throwaway runs")?;
+    let accounts = Accounts::of_this_user(settings.lane_uid_base);
+    let facts = CpuDriver::of_this_machine().facts();
+    let wishes = Look {
+        scratch: scratch.path().to_owned(),
+        program: LauncherSettings::THIS_PROGRAM.into(),
+        wanted: settings.containment,
+        trial_uid: accounts.trial(),
+        identity: accounts.judge(),
+        disk: disk(&settings.folder),
+        device_lock: match DeviceLock::look(&settings.device_locks, &facts) {
+            LockState::Free(file) => LockFacts::Free { file },
+            LockState::Not(fault) => match fault {
+                thermite_svc::device_lock::DeviceLockFault::InUse { ref by, ref file, .. } => {
+                    LockFacts::Held { by: format!("a rig has it: {by} ({})", file.display()) }
+                }
+                fault @ thermite_svc::device_lock::DeviceLockFault::File { .. } => {
+                    LockFacts::Fault { why: fault.to_string() }
+                }
+            },
+        },
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("failed to start a runtime")?;
+    let findings = findings(&runtime.block_on(look(wishes)));
+    let fit = is_fit(&findings);
+    if args.json {
+        say.json(&json!({ "fit": fit, "findings": findings }));
+    } else {
+        findings.iter().flat_map(lines).for_each(|line| say.line(&line));
+        say.line(verdict(&findings, fit));
+    }
+    Ok(if fit { exit::OK } else { exit::UNFIT })
+}
+
+fn verdict(findings: &[Finding], fit: bool) -> &'static str {
+    match fit {
+        false => "a rig cannot serve here: something that it needs is missing",
+        true if findings.iter().all(|finding| finding.standing == Standing::Ok) => "a rig can serve here",
+        true => "a rig can serve here; what is degraded or missing leaves open what is said above",
+    }
+}
+
+/// A finding as people read it: one line, and what follows from it below.
+fn lines(finding: &Finding) -> Vec<String> {
+    let mut lines = vec![format!("{:<9} {:<14} {}", finding.standing, finding.ability, finding.found)];
+    let mut more = |what: &str, said: &str| lines.push(format!("{:<25}{what}: {said}", ""));
+    if let Some(missing) = &finding.missing {
+        more("missing", missing);
+    }
+    for open in &finding.leaves_open {
+        more("leaves open", open);
+    }
+    if let Some(how) = &finding.to_get_it {
+        more("to get it", how);
+    }
+    lines
+}
+
+/// Tries a database out in the data folder, or in the nearest folder there is to make it in.
+fn disk(folder: &Path) -> DiskFacts {
+    let there = folder.ancestors().find(|place| place.is_dir()).unwrap_or(Path::new("/"));
+    let free = rustix::fs::statvfs(there)
+        .map(|about| about.f_bavail.saturating_mul(about.f_frsize))
+        .map_err(|errno| format!("{}: {errno}", there.display()));
+    let keeps = tempfile::Builder::new()
+        .prefix(".doctor-")
+        .tempdir_in(there)
+        .map_err(|error| format!("{} cannot be written in: {error}", there.display()))
+        .and_then(|place| SqliteRecords::try_out(place.path()).map_err(|fault| fault.to_string()));
+    DiskFacts { folder: folder.to_owned(), free, keeps }
+}
