@@ -42,6 +42,7 @@ mod herald;
 pub(crate) mod list;
 mod look;
 pub(crate) mod settings;
+pub(crate) mod why;
 
 /// Asks for a run.
 #[derive(Message)]
@@ -108,6 +109,11 @@ pub(crate) struct LookAtJobs {
     pub(crate) after: Option<JobId>,
     pub(crate) most: usize,
 }
+
+/// Counts what the actors keep.
+#[derive(Message)]
+#[rtype(result = "usize")]
+pub(crate) struct Kept;
 
 /// Ends the rig.
 #[derive(Message)]
@@ -458,6 +464,15 @@ impl Handler<Look> for Door {
     fn handle(&mut self, _: Look, _: &mut Self::Context) -> Self::Result {
         let actors = self.actors.clone();
         Box::pin(async move { look::whole(&actors).await })
+    }
+}
+
+impl Handler<Kept> for Door {
+    type Result = ResponseFuture<usize>;
+
+    fn handle(&mut self, _: Kept, _: &mut Self::Context) -> Self::Result {
+        let actors = self.actors.clone();
+        Box::pin(async move { look::kept(&actors).await })
     }
 }
 

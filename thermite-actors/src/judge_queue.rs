@@ -114,6 +114,8 @@ pub(crate) struct JudgeLook {
     pub(crate) live: Vec<LiveJob>,
     pub(crate) live_count: usize,
     pub(crate) stages: BTreeMap<HoldId, StageView>,
+    /// How many entries this actor keeps beside its machine.
+    pub(crate) kept: usize,
     /// Since when each of the live ones is asked for, on this rig's clock.
     pub(crate) since: BTreeMap<JobId, Moment>,
 }
@@ -269,6 +271,12 @@ impl JudgeQueueActor {
             }
         }
         self.set_alarm(ctx);
+    }
+
+    fn kept(&self) -> usize {
+        let of_jobs = self.specs.len() + self.job_keys.len() + self.screened.len() + self.since.len();
+        let of_stages = self.claimed.len() + self.closed.len();
+        of_jobs + of_stages + self.submitters.len() + self.run_askers.values().map(VecDeque::len).sum::<usize>()
     }
 
     fn set_alarm(&mut self, ctx: &mut Context<Self>) {
@@ -513,6 +521,7 @@ impl Handler<LookAtJudge> for JudgeQueueActor {
             since: live.iter().filter_map(|job| Some((job.job, *self.since.get(&job.job)?))).collect(),
             live,
             live_count: self.queue.live_count(),
+            kept: self.kept(),
             stages: self
                 .claimed
                 .iter()

@@ -14,6 +14,7 @@ use thermite_core::lane::Caller;
 use thermite_core::refusal::{InfrastructureFailure, Refusal};
 use thermite_core::run::RunState;
 use thermite_core::settings::LiveSettings;
+use thermite_core::why::Explanation;
 
 use crate::door::{self, Door};
 use crate::ports::{Clock, Ids, InputLog, MemberPorts, Records, RigSettings, RunRequest, Workspaces};
@@ -249,6 +250,24 @@ impl Rig {
     /// Where the rig has ended.
     pub async fn jobs(&self, run: RunId, after: Option<JobId>, most: usize) -> Result<Vec<JobRow>, No> {
         self.ask_door(door::LookAtJobs { run, after, most }).await
+    }
+
+    /// Why something waits, or came out as it did: a run, a job, a development run, or a device (`0`, `device-0`, its
+    /// UUID).
+    ///
+    /// # Errors
+    /// Refused where nothing has that name.
+    pub async fn why(&self, id: String) -> Result<Explanation, No> {
+        self.ask_door(door::why::Why(id)).await?
+    }
+
+    /// How many entries the rig keeps of work in its memory, beside its machines' states and the records: none once all
+    /// work is over.
+    ///
+    /// # Errors
+    /// Where the rig has ended.
+    pub async fn kept(&self) -> Result<usize, No> {
+        self.ask_door(door::Kept).await
     }
 
     /// What happens from here on; a slow reader is told that it missed some.

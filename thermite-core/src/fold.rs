@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::dev_run::{DevRunEnd, DevRunSpec};
-use crate::ids::{Arrival, DevRunId, JobId, MemberId, RunId};
+use crate::ids::{Arrival, DevRunId, JobId, LaneId, MemberId, RunId};
 use crate::job::{JobOutcome, JobSpec, StageKind};
 use crate::log::LogEntry;
 use crate::noise::{Noise, NoiseKey};
@@ -25,6 +25,9 @@ pub struct RunHistory {
     pub champion: String,
     /// The idempotency key it was asked with.
     pub key: Option<String>,
+    /// The job that moved its champion last, where one did.
+    #[serde(default)]
+    pub moved_by: Option<JobId>,
 }
 
 /// A job as the log tells it.
@@ -59,6 +62,32 @@ pub struct DevRunHistory {
     pub started: bool,
     /// How it ended.
     pub end: Option<DevRunEnd>,
+    /// Who had the device when it gave up, where somebody had.
+    #[serde(default)]
+    pub behind: Option<Behind>,
+}
+
+/// Who has a device, as the log tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case", tag = "who")]
+pub enum Behind {
+    /// The judge.
+    Job {
+        /// For which job.
+        job: JobId,
+        /// The device.
+        member: MemberId,
+    },
+    /// A lane.
+    DevRun {
+        /// For which development run.
+        dev_run: DevRunId,
+        /// The lane.
+        lane: LaneId,
+        /// The device.
+        member: MemberId,
+    },
 }
 
 /// Everything the log tells.
@@ -83,6 +112,9 @@ pub struct RigHistory {
     pub settings_revision: u64,
     /// The newest measure of noise for each key.
     pub noise: BTreeMap<NoiseKey, Noise>,
+    /// Who has each device.
+    #[serde(default)]
+    pub holding: BTreeMap<MemberId, Behind>,
 }
 
 impl RigHistory {
@@ -96,10 +128,14 @@ impl RigHistory {
     /// Adds one fact.
     pub fn apply(&mut self, entry: LogEntry) {
         match entry {
-            LogEntry::RigStarted => self.starts += 1,
+            LogEntry::RigStarted => {
+                self.starts += 1;
+                self.holding.clear();
+            }
             LogEntry::RunStarted { run, spec, key } => {
                 let champion = spec.champion.clone();
-                self.runs.insert(run, RunHistory { spec: *spec, state: RunState::Running, champion, key });
+                self.runs
+                    .insert(run, RunHistory { spec: *spec, state: RunState::Running, champion, key, moved_by: None });
             }
             LogEntry::RunChanged { run, state } => {
                 if let Some(known) = self.runs.get_mut(&run) {
@@ -123,12 +159,14 @@ impl RigHistory {
             }
             LogEntry::StageStarted { job, stage, attempt, hold } => {
                 self.held(hold.member, hold.number);
+                self.holding.insert(hold.member, Behind::Job { job, member: hold.member });
                 if let Some(known) = self.jobs.get_mut(&job) {
                     known.stage = stage;
                     known.attempt = attempt;
                 }
             }
             LogEntry::ScreeningWon { job, hold, record } => {
+                self.jobs_hold_is_over(job);
                 if let Some(known) = self.jobs.get_mut(&job) {
                     known.stage = StageKind::Confirmation;
                     known.attempt = 0;
@@ -136,20 +174,23 @@ impl RigHistory {
                 }
             }
             LogEntry::AttemptFailed { job, why, .. } => {
+                self.jobs_hold_is_over(job);
                 if let Some(known) = self.jobs.get_mut(&job) {
                     known.failures.push(why.to_string());
                 }
             }
-            LogEntry::SentBack { .. } => {}
+            LogEntry::SentBack { job } => self.jobs_hold_is_over(job),
             LogEntry::JobEnded { job, outcome, record } => {
+                self.jobs_hold_is_over(job);
                 if let Some(known) = self.jobs.get_mut(&job) {
                     // INVARIANT: a verdict is given once (rule D7); a second entry would be a fault of the writer.
                     known.end.get_or_insert((outcome, record));
                 }
             }
-            LogEntry::ChampionMoved { run, to, .. } => {
+            LogEntry::ChampionMoved { run, to, by, .. } => {
                 if let Some(known) = self.runs.get_mut(&run) {
                     known.champion = to;
+                    known.moved_by = Some(by);
                 }
             }
             LogEntry::NoiseMeasured { noise } => {
@@ -161,20 +202,34 @@ impl RigHistory {
             }
             LogEntry::DevRunAsked { spec, arrival, key } => {
                 self.arrived(arrival);
-                self.dev_runs.insert(spec.dev_run, DevRunHistory { spec: *spec, key, started: false, end: None });
+                self.dev_runs
+                    .insert(spec.dev_run, DevRunHistory { spec: *spec, key, started: false, end: None, behind: None });
             }
             LogEntry::DevRunStarted { dev_run, hold } => {
                 self.held(hold.member, hold.number);
                 if let Some(known) = self.dev_runs.get_mut(&dev_run) {
                     known.started = true;
+                    let lane = known.spec.lane;
+                    self.holding.insert(hold.member, Behind::DevRun { dev_run, lane, member: hold.member });
                 }
             }
             LogEntry::DevRunEnded { dev_run, end } => {
-                if let Some(known) = self.dev_runs.get_mut(&dev_run) {
-                    known.end.get_or_insert(end);
+                self.holding
+                    .retain(|_, held| !matches!(held, Behind::DevRun { dev_run: held, .. } if *held == dev_run));
+                if let Some(known) = self.dev_runs.get_mut(&dev_run)
+                    && known.end.is_none()
+                {
+                    if let DevRunEnd::GaveUp { .. } = end {
+                        known.behind = self.holding.values().next().copied();
+                    }
+                    known.end = Some(end);
                 }
             }
         }
+    }
+
+    fn jobs_hold_is_over(&mut self, job: JobId) {
+        self.holding.retain(|_, held| !matches!(held, Behind::Job { job: held, .. } if *held == job));
     }
 
     fn arrived(&mut self, arrival: Arrival) {

@@ -31,3 +31,4 @@ pub mod texts;
 pub mod time;
 pub mod verdict;
 pub mod wait;
+pub mod why;

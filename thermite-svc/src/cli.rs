@@ -17,6 +17,7 @@ pub(crate) mod show;
 mod status;
 pub(crate) mod stop;
 pub(crate) mod verify;
+mod why;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -94,6 +95,8 @@ enum Command {
     End(OnRig<runs::ChangeArgs>),
     /// Show the rig: device, runs, who waits for what
     Status(OnRig<status::StatusArgs>),
+    /// Say why something waits, or came out as it did
+    Why(OnRig<why::WhyArgs>),
     /// Cancel a development run, waiting or running
     Cancel(OnRig<cancel::CancelArgs>),
     /// Replay a rig's input log: the same machines, the same decisions
@@ -168,6 +171,7 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
         Command::Resume(OnRig { args, reach }) => runs::change(args, RunChange::Resume, &reach.client()?, say),
         Command::End(OnRig { args, reach }) => runs::change(args, RunChange::End, &reach.client()?, say),
         Command::Status(OnRig { args, reach }) => status::status(args, &reach.client()?, say),
+        Command::Why(OnRig { args, reach }) => why::why(args, &reach.client()?, say),
         Command::Cancel(OnRig { args, reach }) => cancel::cancel(args, &reach.client()?, say),
         Command::Replay(args) => replay::replay(args, say),
         Command::Verify(OnRig { args, reach }) => verify::verify(args, reach.folder()?, || reach.client(), say),

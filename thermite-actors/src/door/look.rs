@@ -134,6 +134,14 @@ fn leftovers(snapshot: &Snapshot) -> Vec<LeftoverRow> {
     rows.take(limits::LEFTOVERS_SHOWN_MAX + 1).collect()
 }
 
+/// How many entries the actors keep of work, beside their machines and the records.
+pub(super) async fn kept(actors: &Actors) -> usize {
+    match snapshot(actors, WhichJobs::First(0)).await {
+        Some(snapshot) => snapshot.judge.kept + snapshot.lanes.len() + snapshot.pool.waits.len(),
+        None => 0,
+    }
+}
+
 /// Development runs that are not over, in the order of the line.
 pub(super) async fn dev_runs(actors: &Actors) -> Vec<DevRunRow> {
     match snapshot(actors, WhichJobs::First(0)).await {

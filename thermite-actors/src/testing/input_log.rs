@@ -1,8 +1,9 @@
 //! An input log in memory, which is replayed at the end of every simulated test.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 
-use thermite_core::input_log::{Because, Beginning, Line, Replay, ReplayFault, Replayed};
+use thermite_core::input_log::{Because, Beginning, Line, Replay, ReplayFault, Replayed, State};
 
 use crate::ports::InputLog;
 
@@ -16,6 +17,8 @@ pub struct MemoryInputLog {
     lines: RefCell<Vec<Line>>,
     replay: RefCell<Replay>,
     fault: RefCell<Option<ReplayFault>>,
+    /// The length of each machine's state as it was last told; stages are gone with their attempts.
+    states: RefCell<BTreeMap<String, usize>>,
     epoch: Cell<u64>,
     in_segment: Cell<usize>,
 }
@@ -27,6 +30,7 @@ impl MemoryInputLog {
             lines: RefCell::default(),
             replay: RefCell::default(),
             fault: RefCell::default(),
+            states: RefCell::default(),
             epoch: Cell::new(0),
             in_segment: Cell::new(0),
         };
@@ -52,6 +56,30 @@ impl MemoryInputLog {
             replay.take(&line.to_text()).inspect_err(|fault| *self.fault.borrow_mut() = Some(fault.clone()))?;
         }
         Ok(replay.replayed())
+    }
+
+    /// How long each machine's state was when it was last told, in bytes of its JSON. What a judge queue remembers of
+    /// verdicts that were given (rules A13, D5) grows with them and is counted apart, as `verdicts`.
+    pub fn state_sizes(&self) -> BTreeMap<String, usize> {
+        self.states.borrow().clone()
+    }
+
+    fn measure(&self, state: &State) {
+        let mut value = serde_json::to_value(state).expect("a state has JSON");
+        let mut states = self.states.borrow_mut();
+        let name = match state {
+            State::Device(device) => device.member().to_string(),
+            State::Pool(_) => "pool".to_owned(),
+            State::Lane(lane) => lane.id().to_string(),
+            State::Stage(_) => return,
+            State::Judge(_) => {
+                let fields = value["judge"].as_object_mut().expect("a judge queue's state has fields");
+                let given = ["same", "keys"].map(|name| fields.remove(name).map_or(0, |map| map.to_string().len()));
+                states.insert("verdicts".to_owned(), given.iter().sum());
+                "judge".to_owned()
+            }
+        };
+        states.insert(name, value.to_string().len());
     }
 
     fn begin(&self, because: Because) {
@@ -81,6 +109,9 @@ impl InputLog for MemoryInputLog {
 
     fn write(&self, line: Line) {
         self.in_segment.set(self.in_segment.get() + 1);
+        if let Line::State(state) = &line {
+            self.measure(state);
+        }
         self.lines.borrow_mut().push(line);
     }
 }

@@ -2,31 +2,18 @@
 
 use thermite_actors::view::{DevRunRow, DevRunStatus, DeviceRow, JobRow, JobStatus, LeftoverRow, RunRow};
 use thermite_core::block::Side;
-use thermite_core::dev_run::{DevRunEnd, Exit};
 use thermite_core::device::DeviceView;
-use thermite_core::hold::StopCause;
-use thermite_core::job::{ChangeStep, JobOutcome};
 use thermite_core::record::Bounds;
 use thermite_core::run::RunState;
 use thermite_core::stage::{StagePhase, StageView};
-use thermite_core::texts;
 use thermite_core::time::Moment;
+
+use thermite_core::why::{self, stop_cause};
+pub(crate) use thermite_core::why::{dev_run_end, job_outcome, percent, short};
 
 /// A device's state.
 pub(crate) fn device(row: &DeviceRow, now: Moment) -> String {
-    let state = match &row.state {
-        DeviceView::Sweeping => "what earlier runs left behind is being looked for".to_owned(),
-        DeviceView::Ready => "free".to_owned(),
-        DeviceView::Held { by, running_since, limit_at, .. } => {
-            let since = running_since.map(|since| format!(", runs since {}", now.since(since))).unwrap_or_default();
-            let limit = limit_at.map(|at| format!(", at most {} more", at.since(now))).unwrap_or_default();
-            format!("held by {by}{since}{limit}")
-        }
-        DeviceView::Stopping { cause, .. } => format!("what ran on it is being ended: {}", stop_cause(cause)),
-        DeviceView::Out { why, next_try } => {
-            format!("out of service: {why}; tried again in {}", next_try.since(now))
-        }
-    };
+    let state = why::device_state(&row.state, now);
     format!("{} ({}): {state}", row.member, row.facts.model)
 }
 
@@ -81,20 +68,6 @@ pub(crate) fn leftover(row: &LeftoverRow, now: Moment) -> String {
     format!("{}: left behind since {since}: pid {pid} ({command}), of development run {}", row.lane, row.dev_run)
 }
 
-/// How a development run ended.
-pub(crate) fn dev_run_end(end: &DevRunEnd) -> String {
-    match end {
-        DevRunEnd::Exited { exit: Exit::Code(code), ran } => format!("ended with exit code {code} after {ran}"),
-        DevRunEnd::Exited { exit: Exit::Signal(signal), ran } => format!("ended by signal {signal} after {ran}"),
-        DevRunEnd::LimitReached { limit } => format!("ended at its limit of {limit}"),
-        DevRunEnd::Cancelled => "cancelled".to_owned(),
-        DevRunEnd::GaveUp { why } => why.to_string(),
-        DevRunEnd::NotStarted { why } => format!("not started: {why}"),
-        DevRunEnd::NotProved { why } => format!("{}: {why}", texts::NOT_PROVED),
-        DevRunEnd::RigEnded => "the rig ended while it ran; run the command again".to_owned(),
-    }
-}
-
 /// A job.
 pub(crate) fn job(row: &JobRow) -> String {
     format!("job {}: change {}: {}", row.job, short(&row.change), job_status(row))
@@ -147,26 +120,6 @@ pub(crate) fn stage_progress(stage: &StageView) -> String {
     }
 }
 
-/// How a job ended.
-pub(crate) fn job_outcome(outcome: &JobOutcome) -> String {
-    match outcome {
-        JobOutcome::Win { adopted: true } => "win".to_owned(),
-        JobOutcome::Win { adopted: false } => texts::WIN_NOT_ADOPTED.to_owned(),
-        JobOutcome::NoGain { slower: false } => "no gain".to_owned(),
-        JobOutcome::NoGain { slower: true } => "no gain, slower".to_owned(),
-        JobOutcome::Undecided => "undecided".to_owned(),
-        JobOutcome::ChangeFailed { step, why } => {
-            let step = match step {
-                ChangeStep::Build => "build",
-                ChangeStep::Check => "check",
-                ChangeStep::Measure => "measure",
-            };
-            format!("the change failed to {step}: {why}")
-        }
-        JobOutcome::NoVerdict { why } => format!("no verdict: {why}"),
-    }
-}
-
 /// What a stage's blocks say of the effect, the lower bound first.
 pub(crate) fn effect(of: &Bounds, accepted: usize, thrown: usize) -> String {
     let blocks = if accepted == 1 { "1 block".to_owned() } else { format!("{accepted} blocks") };
@@ -181,29 +134,6 @@ fn bounds(bounds: &Bounds) -> String {
         shown(bounds.upper),
         shown(bounds.estimate_early_stopped)
     )
-}
-
-/// A speed-up given as its logarithm, in percent: `+14.1 %`.
-pub(crate) fn percent(ln: f64) -> String {
-    format!("{:+.1} %", ln.exp_m1() * 100.0)
-}
-
-/// A commit as people write it.
-pub(crate) fn short(commit: &str) -> &str {
-    commit.get(..12).unwrap_or(commit)
-}
-
-fn stop_cause(cause: &StopCause) -> String {
-    match cause {
-        StopCause::StageOver => "the stage is over".to_owned(),
-        StopCause::Cancelled => "cancelled".to_owned(),
-        StopCause::WaitedTooLong => "it had waited too long".to_owned(),
-        StopCause::RunEnded => "its run ended".to_owned(),
-        StopCause::RigEnding => "the rig is ending".to_owned(),
-        StopCause::LimitReached { limit } => format!("it reached its limit of {limit}"),
-        StopCause::Exited { .. } => "it ended".to_owned(),
-        StopCause::StartFailed { why } => format!("it could not be started: {why}"),
-    }
 }
 
 #[cfg(test)]

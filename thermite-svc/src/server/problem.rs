@@ -222,6 +222,7 @@ fn refused(refusal: &Refusal) -> (StatusCode, &'static str) {
         Refusal::LaneBusy { .. } => (StatusCode::CONFLICT, "lane-busy"),
         Refusal::UnknownLane { .. } => (StatusCode::NOT_FOUND, "unknown-lane"),
         Refusal::UnknownRun { .. } => (StatusCode::NOT_FOUND, "unknown-run"),
+        Refusal::UnknownId { .. } => (StatusCode::NOT_FOUND, "unknown-id"),
         Refusal::UnknownJob { .. } => (StatusCode::NOT_FOUND, "unknown-job"),
         Refusal::UnknownDevRun { .. } => (StatusCode::NOT_FOUND, "unknown-dev-run"),
         Refusal::AnotherRun { .. } => (StatusCode::CONFLICT, "another-run"),
