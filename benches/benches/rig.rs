@@ -14,7 +14,7 @@ use thermite_actors::host::executor::{ExecutorSettings, HostExecutor};
 use thermite_actors::host::ids::OsIds;
 use thermite_actors::host::launch::{Launcher, LauncherSettings, Wanted, entry};
 use thermite_actors::host::workspaces::{Accounts, HostWorkspaces};
-use thermite_actors::ports::{MemberPorts, RigSettings, RunRequest};
+use thermite_actors::ports::{MemberPorts, NoInputLog, RigSettings, RunRequest};
 use thermite_actors::rig::{AskDevRun, Rig, RigSetup, SubmitJob};
 use thermite_core::ids::{MemberId, RunId};
 use thermite_core::lane::Caller;

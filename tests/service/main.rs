@@ -17,3 +17,4 @@ mod support;
 mod try_out;
 mod verify;
 mod whole;
+mod why;

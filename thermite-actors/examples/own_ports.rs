@@ -20,8 +20,8 @@ use tokio::process::Command;
 use tokio::sync::{Notify, watch};
 
 use thermite_actors::ports::{
-    Batch, Clock, DeviceFacts, DeviceFault, Executor, Ids, Launched, MemberPorts, Records, RecordsFault, RigSettings,
-    RunRequest, StageRef, StopProof, TargetDriver, Workspaces,
+    Batch, Clock, DeviceFacts, DeviceFault, Executor, Ids, Launched, MemberPorts, NoInputLog, Records, RecordsFault,
+    RigSettings, RunRequest, StageRef, StopProof, TargetDriver, Workspaces,
 };
 use thermite_actors::rig::{AskDevRun, No, Rig, RigSetup, SubmitJob};
 use thermite_actors::view::RigHappening;

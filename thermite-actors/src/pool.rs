@@ -176,3 +176,68 @@ impl Handler<LookAtPool> for PoolActor {
         PoolLook { waits: self.pool.waits(), device: self.pool.judges_device(), overlooked: self.watchdog.found }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use thermite_core::device::MemberEvent;
+    use thermite_core::pool::{Discipline, JudgeWork};
+
+    use super::*;
+    use crate::ports::NoInputLog;
+
+    struct Still;
+
+    impl Clock for Still {
+        fn now(&self) -> Moment {
+            Moment::START
+        }
+
+        fn wall_ms(&self) -> u64 {
+            0
+        }
+    }
+
+    /// A pool that a fault made forget its waiter: no matching pass came after the records could be written again.
+    fn forgetful() -> Pool {
+        let mut pool = Pool::new([(MemberId(0), Discipline::JudgeFirst)]);
+        let lane = LaneId::new(1).expect("lane 1 exists");
+        let ready = MemberEvent::Ready { last: 0 };
+        for input in [
+            PoolInput::Member { member: MemberId(0), event: ready },
+            PoolInput::JudgeWork(JudgeWork { version: 1, ..JudgeWork::default() }),
+            PoolInput::Recording(false),
+            PoolInput::Ask {
+                lane,
+                dev_run: DevRunId(uuid::Uuid::nil()),
+                run: RunId(uuid::Uuid::nil()),
+                arrival: Arrival(1),
+                acceptable: vec![MemberId(0)],
+                limit: None,
+                since: Moment::START,
+                latest: Moment::from_millis(1_000),
+            },
+        ] {
+            pool.handle(Moment::START, input);
+        }
+        let mut state = serde_json::to_value(&pool).expect("a state has JSON");
+        state["recording"] = true.into();
+        serde_json::from_value(state).expect("it is a pool's state")
+    }
+
+    #[test]
+    fn the_watchdog_tells_whom_it_finds_once_and_counts() {
+        let events = Events::new(Rc::new(Still));
+        let mut heard = events.sender().subscribe();
+        let pool = Traced::new(forgetful(), Rc::new(NoInputLog));
+        let mut watchdog = Watchdog::default();
+
+        watchdog.look(&pool, &events);
+        watchdog.look(&pool, &events);
+
+        let told = heard.try_recv().expect("it was told");
+        let RigHappening::Alarm { what } = &told.what else { panic!("{told:?}") };
+        assert!(what.ends_with("of lane 1 waits although device 0 is free and may serve it"), "{what}");
+        assert!(heard.try_recv().is_err(), "it is told once");
+        assert_eq!(watchdog.found, 1);
+    }
+}
