@@ -1,13 +1,13 @@
 //! Every certificate of a long mix is kept (rule A9): no wait ends later than any latest moment it was ever told.
 //!
 //! A listener looks at the whole rig at every event and keeps what each waiter was told. A job's certificate is void
-//! once the device is out of service, the records cannot be written, its run is not running, or the rig died
-//! (docs/protocol.md); a development run's is never void and never put off.
+//! once the device is out of service, the records cannot be written, its run is not running, the rig died, or another
+//! is submitted while it rests (docs/protocol.md); a development run's is never void and never put off.
 //!
 //! `THERMITE_MIX_SEEDS=1000..1100 cargo test -p thermite-tests-protocol certificates` tries others.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use tokio::sync::broadcast::error::RecvError;
@@ -25,7 +25,7 @@ use thermite_core::lane::Caller;
 use thermite_core::run::RunState;
 use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::{Moment, Span};
-use thermite_core::wait::{NoLatest, Wait, WaitEnd};
+use thermite_core::wait::{NoLatest, Wait, WaitEnd, WaitReason};
 
 use crate::mix;
 use crate::scenario::{Beginning, Scenario};
@@ -117,6 +117,8 @@ struct Told {
     earliest: Moment,
     sentence: String,
     run: Option<RunId>,
+    /// Whether it is a resting job's: a job that is submitted meanwhile may pass it.
+    rests: bool,
 }
 
 type Teller = fn(&Waiter, Moment, WaitEnd) -> WaitEnd;
@@ -125,6 +127,8 @@ type Teller = fn(&Waiter, Moment, WaitEnd) -> WaitEnd;
 struct Certificates {
     teller: Teller,
     told: BTreeMap<Waiter, Told>,
+    /// The jobs of the last look.
+    live: BTreeSet<JobId>,
     kept: Kept,
     broken: Vec<String>,
 }
@@ -157,7 +161,8 @@ impl Certificates {
                     continue;
                 }
             };
-            let told = Told { earliest: at, sentence: wait.sentence(now), run };
+            let rests = matches!(wait.reason, WaitReason::Retry { .. });
+            let told = Told { earliest: at, sentence: wait.sentence(now), run, rests };
             let before = self.told.entry(waiter.clone()).or_insert_with(|| told.clone());
             if at > before.earliest && matches!(waiter, Waiter::Line(_) | Waiter::Stop(..)) {
                 self.broken.push(format!("{waiter:?} was put off: {} ({})", told.sentence, before.sentence));
@@ -186,8 +191,11 @@ impl Certificates {
         let sound = in_service && view.records_fault.is_none();
         let runs: Vec<RunId> =
             view.runs.iter().filter(|row| row.state == RunState::Running).map(|row| row.run).collect();
+        let live: BTreeSet<JobId> = view.jobs.iter().map(|row| row.job).collect();
+        let is_new = !live.is_subset(&self.live);
+        self.live = live;
         let before = self.told.len();
-        self.told.retain(|_, told| told.run.is_none_or(|run| sound && runs.contains(&run)));
+        self.told.retain(|_, told| told.run.is_none_or(|run| sound && runs.contains(&run)) && !(is_new && told.rests));
         self.kept.void += (before - self.told.len()) as u64;
     }
 }
@@ -236,7 +244,13 @@ fn waits(view: &RigView) -> BTreeMap<Waiter, (Wait, Option<RunId>)> {
 
 /// A mix of hours, with all its faults and deaths; gives what was told.
 fn course(seed: u64, teller: Teller) -> Certificates {
-    let told = Certificates { teller, told: BTreeMap::new(), kept: Kept::default(), broken: Vec::new() };
+    let told = Certificates {
+        teller,
+        told: BTreeMap::new(),
+        live: BTreeSet::new(),
+        kept: Kept::default(),
+        broken: Vec::new(),
+    };
     let told = Rc::new(RefCell::new(told));
     let mut luck = Luck::new(seed ^ 0xce27);
     let mut life = 0;

@@ -6,6 +6,7 @@ use thermite_actors::testing::{DevRunScript, Luck};
 use thermite_actors::view::JobStatus;
 use thermite_core::dev_run::DevRunEnd;
 use thermite_core::device::DeviceView;
+use thermite_core::job::StageKind;
 use thermite_core::refusal::Refusal;
 use thermite_core::run::RunState;
 use thermite_core::stage::{StageStep, StepReport};
@@ -26,7 +27,7 @@ fn why_says_the_sentence_of_the_view_in_every_state_of_a_mix() {
     });
     let mut luck = Luck::new(5);
     let mut compared = 0;
-    for round in 0..60 {
+    for round in 0..240 {
         for lane in 1..=3 {
             drop(rig.ask(lane));
         }
@@ -125,7 +126,9 @@ fn who_stopped_it_first_is_told() {
 fn a_job_tells_its_failed_attempts_and_what_became_of_the_champion() {
     let rig = Scenario::one_shared_device();
     rig.device.script_steps(|stage, step| match step {
-        StageStep::Prepare if stage.attempt == 1 && stage.job.pinned.change == "faster-1" => {
+        StageStep::Prepare
+            if stage.attempt == 1 && stage.stage == StageKind::Screening && stage.job.pinned.change == "faster-1" =>
+        {
             Some(StepReport::NotCarriedOut { why: "the disk is full".to_owned() })
         }
         _ => None,

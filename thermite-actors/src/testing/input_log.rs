@@ -3,6 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use thermite_core::input_log::{Because, Beginning, Line, Replay, ReplayFault, Replayed, State};
 
 use crate::ports::InputLog;
@@ -17,7 +19,7 @@ pub struct MemoryInputLog {
     lines: RefCell<Vec<Line>>,
     replay: RefCell<Replay>,
     fault: RefCell<Option<ReplayFault>>,
-    /// The length of each machine's state as it was last told; stages are gone with their attempts.
+    /// How many values each machine's state had when it was last told; stages are gone with their attempts.
     states: RefCell<BTreeMap<String, usize>>,
     epoch: Cell<u64>,
     in_segment: Cell<usize>,
@@ -58,10 +60,15 @@ impl MemoryInputLog {
         Ok(replay.replayed())
     }
 
-    /// How long each machine's state was when it was last told, in bytes of its JSON. What a judge queue remembers of
+    /// How many values each machine's state had when it was last told. What a judge queue remembers of
     /// verdicts that were given (rules A13, D5) grows with them and is counted apart, as `verdicts`.
     pub fn state_sizes(&self) -> BTreeMap<String, usize> {
         self.states.borrow().clone()
+    }
+
+    /// Begins another segment: each machine tells its state before its next step.
+    pub fn begin_segment(&self) {
+        self.in_segment.set(SEGMENT_LINES);
     }
 
     fn measure(&self, state: &State) {
@@ -74,18 +81,27 @@ impl MemoryInputLog {
             State::Stage(_) => return,
             State::Judge(_) => {
                 let fields = value["judge"].as_object_mut().expect("a judge queue's state has fields");
-                let given = ["same", "keys"].map(|name| fields.remove(name).map_or(0, |map| map.to_string().len()));
+                let given = ["same", "keys"].map(|name| fields.remove(name).map_or(0, |map| values(&map)));
                 states.insert("verdicts".to_owned(), given.iter().sum());
                 "judge".to_owned()
             }
         };
-        states.insert(name, value.to_string().len());
+        states.insert(name, values(&value));
     }
 
     fn begin(&self, because: Because) {
         self.epoch.set(self.epoch.get() + 1);
         self.in_segment.set(0);
         self.lines.borrow_mut().push(Line::Begins(Beginning::now(0, because)));
+    }
+}
+
+/// How many values a JSON value is made of.
+fn values(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => items.iter().map(values).sum(),
+        Value::Object(fields) => fields.values().map(values).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 1,
     }
 }
 

@@ -54,7 +54,7 @@ pub struct JobWaits {
     pub ahead_worst: Span,
     /// When its rest ends, where it rests.
     pub rests_until: Option<Moment>,
-    /// While it rests a later job may take the device: how long a stage of it can take at most.
+    /// While it rests one of the later jobs there are may take the device: how long a stage of it can take at most.
     pub passed_by: Span,
 }
 
@@ -125,6 +125,11 @@ impl JudgeQueue {
         u32::try_from(earlier + busy).unwrap_or(u32::MAX)
     }
 
+    fn passed_by(&self, ahead: u32) -> Span {
+        let others = u32::try_from(self.jobs.len()).unwrap_or(u32::MAX).saturating_sub(1);
+        if others > ahead { self.longest_stage + limits::STAGE_TURN_MAX } else { Span::ZERO }
+    }
+
     fn seen(&self, id: JobId, job: &Job, ahead: u32, ahead_worst: Span) -> LiveJob {
         LiveJob {
             job: id,
@@ -160,7 +165,7 @@ impl JudgeQueue {
                     ahead,
                     ahead_worst,
                     rests_until: *rests_until,
-                    passed_by: self.longest_stage + limits::STAGE_TURN_MAX,
+                    passed_by: self.passed_by(ahead),
                 })
             }
         }
