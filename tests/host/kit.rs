@@ -95,6 +95,17 @@ fn the_least_of_many_blocks_raises_the_most_of_a_kit_that_names_none() {
 }
 
 #[test]
+fn a_reported_timer_is_apart_only_where_the_kit_says_so() {
+    let timer = |lines: &str| kit::parse("kit.toml", format!("{LEAST}{lines}").as_bytes()).unwrap().timer;
+
+    assert_eq!(timer(""), Timer::Wall);
+    assert_eq!(timer("timer_isolated = false\n"), Timer::Wall);
+    assert_eq!(timer("timer = \"reported\"\n"), Timer::Reported);
+    assert_eq!(timer("timer = \"reported\"\ntimer_isolated = false\n"), Timer::Reported);
+    assert_eq!(timer("timer = \"reported\"\ntimer_isolated = true\n"), Timer::ReportedApart);
+}
+
+#[test]
 fn every_fault_names_file_line_key_value_and_what_was_expected() {
     let argv = "a list of the program and its arguments, such as [\"./bench\", \"--once\"]";
     let globs = "a list of globs from the repository's root, such as [\"src/**\"]";
@@ -108,6 +119,18 @@ fn every_fault_names_file_line_key_value_and_what_was_expected() {
             "timer = \"walll\"",
             "6: timer is \"walll\"; expected \"wall\" or \"reported\"".into(),
         ),
+        (
+            "timer = \"reported\"",
+            "timer = \"reported\"\ntimer_isolated = 1",
+            "7: timer_isolated is 1; expected true or false".into(),
+        ),
+        (
+            "timer = \"reported\"",
+            "timer = \"wall\"\ntimer_isolated = true",
+            "7: timer_isolated is true; expected false, or timer = \"reported\" with it: the wall timer is the judge's \
+             own"
+                .into(),
+        ),
         ("\"cpu\"", "\"gpu\"", "2: target is \"gpu\"; expected \"cpu\" or \"cuda-gpu\"".into()),
         ("\"matrix-1.0\"", "\"my kit\"", format!("1: name is \"my kit\"; expected {name}")),
         ("\"matrix-1.0\"", "7", format!("1: name is 7; expected {name}")),
@@ -118,10 +141,32 @@ fn every_fault_names_file_line_key_value_and_what_was_expected() {
         ("[\"./check\"]", "[\"a\", 1]", format!("4: check is [\"a\", 1]; expected {argv}")),
         ("[\"./check\"]", "[\"a\\u0000\"]", format!("4: check is [\"a\\u0000\"]; expected {argv}")),
         ("\"src/**\", \"Makefile\"", "", format!("7: editable is []; expected {globs}")),
-        ("\"src/**\"", "\"/etc/*\"", format!("7: editable is [\"/etc/*\", \"Makefile\"]; expected {globs}")),
-        ("\"src/**\"", "\"a/../b\"", format!("7: editable is [\"a/../b\", \"Makefile\"]; expected {globs}")),
-        ("\"src/**\"", "\"src/[\"", format!("7: editable is [\"src/[\", \"Makefile\"]; expected {globs}")),
-        ("\"build/bench\"", "\"../bench\"", format!("8: artefacts is [\"../bench\"]; expected {files}")),
+        (
+            "\"src/**\"",
+            "\"/etc/*\"",
+            "7: editable has \"/etc/*\", which begins with a slash; begin at the repository's root, such as \"src/**\""
+                .into(),
+        ),
+        (
+            "\"src/**\"",
+            "\"a/../b\"",
+            "7: editable has \"a/../b\", which has a part `.`, `..` or `.git`; name what is inside the repository"
+                .into(),
+        ),
+        (
+            "\"src/**\"",
+            "\"src/[\"",
+            "7: editable has \"src/[\", which is no glob: unclosed character class; missing ']'; write a glob such as \
+             \"src/**\""
+                .into(),
+        ),
+        (
+            "\"build/bench\"",
+            "\"../bench\"",
+            "8: artefacts has \"../bench\", which has a part `.`, `..` or `.git`; name what is inside the repository"
+                .into(),
+        ),
+        ("[\"build/bench\"]", "\"bench\"", format!("8: artefacts is \"bench\"; expected {files}")),
         ("\"1 min 30 s\"", "\"5min\"", format!("16: contract.dev_run_max is \"5min\"; expected {span}")),
         ("\"1 min 30 s\"", "\"0 s\"", format!("16: contract.dev_run_max is \"0 s\"; expected {span}")),
         ("\"1 min 30 s\"", "\"25 h\"", format!("16: contract.dev_run_max is \"25 h\"; expected {span}")),
@@ -151,8 +196,8 @@ fn every_fault_names_file_line_key_value_and_what_was_expected() {
         (
             "check = ",
             "chek = ",
-            "4: chek is not a key of a kit; expected one of name, target, build, check, measure, timer, editable, \
-             artefacts, contract"
+            "4: chek is not a key of a kit; expected one of name, target, build, check, measure, timer, timer_isolated, \
+             editable, artefacts, contract"
                 .into(),
         ),
         (

@@ -186,7 +186,7 @@ impl Certificates {
     fn void_jobs(&mut self, view: &RigView) {
         let in_service = view.devices.iter().all(|row| match row.state {
             DeviceView::Ready | DeviceView::Held { .. } | DeviceView::Stopping { .. } => true,
-            DeviceView::Sweeping | DeviceView::Out { .. } => false,
+            DeviceView::Sweeping | DeviceView::Out { .. } | DeviceView::Quarantined { .. } => false,
         });
         let sound = in_service && view.records_fault.is_none();
         let runs: Vec<RunId> =

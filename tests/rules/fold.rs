@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use thermite_core::contract::Contract;
 use thermite_core::dev_run::{DevRunEnd, DevRunSpec};
+use thermite_core::ended::Ended;
 use thermite_core::fold::RigHistory;
-use thermite_core::ids::{Arrival, HoldId};
+use thermite_core::ids::{Arrival, DevRunId, HoldId, JobId, MemberId, RunId};
 use thermite_core::job::{JobOutcome, StageKind};
 use thermite_core::judge_queue::{JudgeEffect, JudgeFact, JudgeQueue, Submission, Submit};
+use thermite_core::limits;
 use thermite_core::log::LogEntry;
 use thermite_core::refusal::InfrastructureFailure;
 use thermite_core::run::RunState;
 use thermite_core::time::Span;
+use uuid::Uuid;
 
 use crate::scenario::{DEVICE, dev_run, hold, job, job_spec, lane, run, run_spec};
 
@@ -134,15 +137,7 @@ fn the_champion_is_the_last_one_that_won() {
 
 #[test]
 fn a_development_run_without_an_end_is_one_that_the_rig_left() {
-    let spec = DevRunSpec {
-        dev_run: dev_run(1),
-        run: run(1),
-        lane: lane(1),
-        worktree: "/lane".into(),
-        argv: vec!["true".to_owned()],
-        env: Vec::new(),
-        contract: Contract::default(),
-    };
+    let spec = spec_of_dev_run();
     let asked = LogEntry::DevRunAsked { spec: Box::new(spec), arrival: Arrival(9), key: None };
     let held = LogEntry::DevRunStarted { dev_run: dev_run(1), hold: HoldId { member: DEVICE, number: 3 } };
     let over = LogEntry::DevRunEnded { dev_run: dev_run(1), end: DevRunEnd::RigEnded };
@@ -175,6 +170,172 @@ fn the_fold_does_not_depend_on_where_it_is_cut() {
 
         assert_eq!(history, whole, "cut at {cut}");
     }
+}
+
+#[test]
+fn what_is_over_leaves_after_a_while_and_what_is_open_stays() {
+    let mut history = RigHistory::of([started(), submitted(255, 1)]);
+    let most = limits::ENDED_KEPT as u32;
+
+    for n in 1..=most + 10 {
+        over_and_done(&mut history, n);
+    }
+
+    assert_eq!((history.jobs.len(), history.open()), (limits::ENDED_KEPT + 1, 1));
+    assert!(history.jobs[&job(255)].end.is_none(), "the open one stays");
+    assert!(!history.jobs.contains_key(&numbered(1)), "the oldest end left first");
+    assert!(history.jobs.contains_key(&numbered(most + 10)));
+    assert_eq!(history.last_arrival, u64::from(most) + 11, "its number stays used");
+}
+
+#[test]
+fn what_ends_is_told_whole_also_where_it_began_in_the_same_batch() {
+    let history = RigHistory::of([started(), submitted(1, 1), stage_started(1, StageKind::Screening, 1, 1)]);
+    let batch = [submitted(2, 2), ended(JobOutcome::Undecided), ended_of(2), ended(JobOutcome::Win { adopted: true })];
+
+    let told = history.ended_by(&batch);
+
+    let found: Vec<_> = told
+        .iter()
+        .map(|ended| match ended {
+            Ended::Job { history } => (history.spec.job, history.attempt, history.end.clone()),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let end = |outcome| Some((outcome, None));
+    let no_gain = JobOutcome::NoGain { slower: false };
+    assert_eq!(found, [(job(1), 1, end(JobOutcome::Undecided)), (job(2), 0, end(no_gain))]);
+    assert_eq!(history.ended_by(&[submitted(3, 3)]), []);
+}
+
+#[test]
+fn numbers_jump_ahead_when_a_rig_is_restored() {
+    let mut history = RigHistory::of([started(), submitted(1, 4), stage_started(1, StageKind::Screening, 1, 9)]);
+
+    history.apply(LogEntry::RigRestored { numbers_skipped: 1_000 });
+    let restored = (history.last_arrival, history.last_hold(DEVICE), history.last_hold(MemberId(7)));
+    history.apply(stage_started(1, StageKind::Screening, 2, 1_010));
+
+    assert_eq!(restored, (1_004, 1_009, 1_009), "a device that the backup did not know may have had holds since");
+    assert_eq!(history.last_hold(DEVICE), 1_010);
+}
+
+/// A log of many runs, jobs and development runs that begin and end in any order.
+fn any_log(length: usize, luck: &mut impl FnMut(u64) -> u64) -> Vec<LogEntry> {
+    let mut log = vec![LogEntry::RigStarted];
+    let (mut jobs, mut dev_runs, mut runs) = (Vec::new(), Vec::new(), vec![run(1)]);
+    log.push(started());
+    for n in 1..length as u32 {
+        let pick = |list: usize, luck: &mut dyn FnMut(u64) -> u64| luck(list.max(1) as u64) as usize;
+        let entry = match luck(12) {
+            0..=2 => {
+                jobs.push(numbered(n));
+                let of = runs[pick(runs.len(), luck)];
+                let spec = job_spec(numbered(n), of, u64::from(n), &format!("change {n}"));
+                LogEntry::JobSubmitted { spec: Arc::new(spec), key: (n % 3 == 0).then(|| format!("key {n}")) }
+            }
+            3..=4 if !jobs.is_empty() => {
+                let job = jobs.swap_remove(pick(jobs.len(), luck));
+                LogEntry::JobEnded { job, outcome: JobOutcome::Undecided, record: Some("5c".repeat(32)) }
+            }
+            5 if !jobs.is_empty() => {
+                let job = jobs[pick(jobs.len(), luck)];
+                LogEntry::StageStarted { job, stage: StageKind::Screening, attempt: 1, hold: hold(u64::from(n)) }
+            }
+            6..=8 => {
+                dev_runs.push(DevRunId(Uuid::from_u128(u128::from(n))));
+                let spec = DevRunSpec { dev_run: dev_runs[dev_runs.len() - 1], ..spec_of_dev_run() };
+                LogEntry::DevRunAsked { spec: Box::new(spec), arrival: Arrival(u64::from(n)), key: None }
+            }
+            9..=10 if !dev_runs.is_empty() => {
+                let dev_run = dev_runs.swap_remove(pick(dev_runs.len(), luck));
+                LogEntry::DevRunEnded { dev_run, end: DevRunEnd::Cancelled }
+            }
+            11 if luck(4) == 0 => {
+                let next = RunId(Uuid::from_u128(u128::from(n) << 32));
+                runs.push(next);
+                LogEntry::RunStarted { run: next, spec: Box::new(run_spec("champion")), key: None }
+            }
+            11 => LogEntry::RunChanged { run: runs[pick(runs.len(), luck)], state: RunState::Ended },
+            _ => LogEntry::RigStarted,
+        };
+        log.push(entry);
+    }
+    log
+}
+
+#[test]
+fn a_fold_from_a_checkpoint_and_a_fold_of_the_whole_log_are_equal() {
+    // Long enough that much of what is over has left at both cuts.
+    for seed in 1..=8_u64 {
+        let mut state = seed;
+        let mut luck = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let log = any_log(6_000, &mut luck);
+        let whole = RigHistory::of(log.clone());
+        assert!(whole.jobs.len() < 2_000 && whole.open() > 0, "seed {seed}: nothing left memory");
+
+        for cut in [0, 1, luck(6_000) as usize, 3_000, luck(6_000) as usize, 5_999, log.len()] {
+            let checkpoint = RigHistory::of(log[..cut].to_vec());
+            // As the records keep it: written down and read back.
+            let written = serde_json::to_string(&checkpoint).unwrap();
+            let mut history: RigHistory = serde_json::from_str(&written).unwrap();
+            log[cut..].iter().for_each(|entry| history.apply(entry.clone()));
+
+            assert_eq!(history, whole, "seed {seed}, cut at {cut}");
+        }
+    }
+}
+
+#[test]
+fn every_end_is_told_once_whatever_the_batches() {
+    let mut state = 7_u64;
+    let mut luck = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let log = any_log(3_000, &mut luck);
+    let ends =
+        log.iter().filter(|entry| matches!(entry, LogEntry::JobEnded { .. } | LogEntry::DevRunEnded { .. })).count();
+
+    let (mut history, mut told, mut at) = (RigHistory::default(), 0, 0);
+    while at < log.len() {
+        let batch = &log[at..log.len().min(at + 1 + luck(40) as usize)];
+        told += history.ended_by(batch).iter().filter(|ended| !matches!(ended, Ended::Run { .. })).count();
+        batch.iter().for_each(|entry| history.apply(entry.clone()));
+        at += batch.len();
+    }
+
+    assert_eq!(told, ends);
+}
+
+fn over_and_done(history: &mut RigHistory, n: u32) {
+    let spec = job_spec(numbered(n), run(1), u64::from(n) + 1, &format!("change {n}"));
+    history.apply(LogEntry::JobSubmitted { spec: Arc::new(spec), key: None });
+    history.apply(LogEntry::JobEnded { job: numbered(n), outcome: JobOutcome::Undecided, record: None });
+}
+
+/// A job of a number beyond those of the scenario.
+fn numbered(n: u32) -> JobId {
+    JobId(Uuid::from_u128(u128::from(n) << 16))
+}
+
+fn spec_of_dev_run() -> DevRunSpec {
+    DevRunSpec {
+        dev_run: dev_run(1),
+        run: run(1),
+        lane: lane(1),
+        worktree: "/lane".into(),
+        argv: vec!["true".to_owned()],
+        env: Vec::new(),
+        contract: Contract::default(),
+    }
+}
+
+fn ended_of(n: u8) -> LogEntry {
+    LogEntry::JobEnded { job: job(n), outcome: JobOutcome::NoGain { slower: false }, record: None }
 }
 
 fn restored(history: &RigHistory) -> (JudgeQueue, Vec<JudgeEffect>) {

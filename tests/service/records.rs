@@ -11,7 +11,7 @@ use thermite_core::ids::{JobId, RunId};
 use thermite_core::job::JobOutcome;
 use thermite_core::log::LogEntry;
 use thermite_core::run::RunState;
-use thermite_svc::records::{FILE, KeyUse, OpenFault, RecordsReader, SqliteRecords};
+use thermite_svc::records::{FILE, KeyUse, OpenFault, RecordsReader, SCHEMA, SqliteRecords};
 use uuid::Uuid;
 
 use crate::support::{Again, Luck, block_on};
@@ -30,7 +30,7 @@ fn a_batch_is_read_back_as_it_was_appended_after_reopening() {
     block_on(records.close()).unwrap();
     drop(records);
 
-    assert_eq!(block_on(open(folder.path()).load()), Ok(entries));
+    assert_eq!(log_of(&open(folder.path())), entries);
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn what_queues_up_behind_a_commit_goes_into_one_transaction() {
     }
 
     assert!(records.commits() <= 2, "1000 appends took {} commits", records.commits());
-    assert_eq!(block_on(records.load()).unwrap(), (0..1_000).map(entry).collect::<Vec<_>>());
+    assert_eq!(log_of(&records), (0..1_000).map(entry).collect::<Vec<_>>());
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn every_acknowledged_entry_survives_kill_nine_and_no_batch_is_half_there() {
         }
         child.kill();
 
-        let found = block_on(open(folder.path()).load()).unwrap();
+        let found = log_of(&open(folder.path()));
 
         assert!(found.len() as u64 >= 3 * acknowledged, "{acknowledged} batches acknowledged, {} found", found.len());
         assert_eq!(found.len() % 3, 0, "a batch is half there");
@@ -97,7 +97,7 @@ fn a_write_ahead_log_torn_anywhere_loses_whole_batches_from_its_end_only() {
         fs::write(torn.path().join(format!("{FILE}-wal")), &log[..kept]).unwrap();
 
         // A log torn before the layout was committed is an empty folder, which is made anew.
-        let found = block_on(open(torn.path()).load()).unwrap();
+        let found = log_of(&open(torn.path()));
 
         assert_eq!(found.len() % 3, 0, "a batch is half there with {kept} bytes kept");
         assert_eq!(found, (0..found.len() as u64).map(entry).collect::<Vec<_>>());
@@ -122,7 +122,7 @@ fn a_full_disk_answers_a_fault_leaves_nothing_half_and_goes_on_when_there_is_roo
     );
 
     assert_eq!(child.exit_code(), Some(0));
-    assert_eq!(block_on(open(folder.path()).load()).unwrap(), vec![entry(0), entry(2)]);
+    assert_eq!(log_of(&open(folder.path())), vec![entry(0), entry(2)]);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_newer_schema_is_refused_by_name_for_writing_and_for_reading() {
     let reading = RecordsReader::open(folder.path()).err().unwrap();
 
     let said = format!(
-        "data folder {} was written by a newer thermite (schema 7; this one reads up to 1); \
+        "data folder {} was written by a newer thermite (schema 7; this one reads up to {SCHEMA}); \
          use that thermite, or another data folder",
         folder.path().display()
     );
@@ -253,6 +253,11 @@ fn open(folder: &Path) -> SqliteRecords {
     SqliteRecords::open(folder).unwrap()
 }
 
+/// The whole log.
+fn log_of(records: &SqliteRecords) -> Vec<LogEntry> {
+    block_on(records.load()).unwrap().entries
+}
+
 fn job(n: u64) -> JobId {
     JobId(Uuid::from_u128(u128::from(n)))
 }
@@ -291,7 +296,7 @@ fn fill_and_go_on(folder: &Path) {
     let too_much = (0..5_000).map(|n| LogEntry::SentBack { job: job(n) }).collect();
     let full = block_on(records.append(Batch { entries: too_much, ..Batch::default() }));
     assert!(full.is_err_and(|fault| fault.0.contains("goes on")), "the full disk was not noticed");
-    assert_eq!(block_on(records.load()).unwrap(), vec![entry(0)], "something of the failed batch stayed");
+    assert_eq!(log_of(&records), vec![entry(0)], "something of the failed batch stayed");
 
     // An empty append is how the rig asks whether there is room again.
     block_on(records.append(Batch::default())).unwrap_err();

@@ -52,6 +52,10 @@ fn a_folder_that_holds_something_is_left_as_it_is() {
 #[test]
 fn ctrl_c_a_termination_and_a_hangup_end_the_server_and_remove_what_was_made() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        if signal == Signal::HUP && hangup_is_ignored() {
+            println!("the tests are run by nohup: a trial goes on after a hangup then, which is right");
+            continue;
+        }
         let Some(trial) = Trial::under_way() else { return };
 
         trial.process.signal(signal);
@@ -83,7 +87,8 @@ fn a_trial_whose_rig_is_held_back_and_killed_in_its_middle_ends_with_verdicts_th
     fed::idle(machine.path());
     fed::with_real_groups(machine.path());
     let Some(mut trial) = Trial::begun_as(|trial| {
-        trial.env("THERMITE_PROC_ROOT", machine.path());
+        // Times are the machine's own here, and others use it: what is planned for is far above their noise.
+        trial.args(["--plan", "100"]).env("THERMITE_PROC_ROOT", machine.path());
         if let Some(group) = &group {
             *trial = group.begin_in(trial);
             trial.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -119,7 +124,7 @@ fn a_trial_whose_rig_is_held_back_and_killed_in_its_middle_ends_with_verdicts_th
     for lane in report["lanes"].as_array().unwrap() {
         assert_eq!(lane["dev_run"]["end"]["end"], "exited", "{lane}");
         let records = lane["records"].as_array().unwrap();
-        // Times are the machine's own here: one that others use may be too noisy to tell, and nothing else.
+        // Noise of more than twice the program's time ends without a verdict, and nothing else does.
         let too_noisy = lane["outcome"]["why"].as_str().is_some_and(|why| why.contains("too noisy"));
         assert!(!records.is_empty() || too_noisy, "{lane}");
         untold += u32::from(too_noisy);
@@ -233,6 +238,13 @@ fn server_below(tmp: &Path) -> Option<Pid> {
     let text = std::fs::read(base.join("data/endpoint.json")).ok()?;
     let endpoint: serde_json::Value = serde_json::from_slice(&text).ok()?;
     Pid::from_raw(i32::try_from(endpoint["pid"].as_i64()?).ok()?)
+}
+
+/// What this process ignores, a trial that it starts does.
+fn hangup_is_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    u64::from_str_radix(ignored.trim(), 16).unwrap() & 1 != 0
 }
 
 /// A process that is dead and not yet waited for by whoever took it over is gone as well.

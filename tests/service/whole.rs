@@ -4,8 +4,10 @@
 //! so that a busy machine does not hold the tests up; `load` takes the machine's own. `THERMITE_LONG=1` repeats more.
 
 mod clocks;
+mod codes;
 mod ends;
 mod escapes;
+mod flat;
 mod hostile;
 mod house;
 mod keep;
@@ -14,6 +16,9 @@ mod kills;
 mod layers;
 mod load;
 mod quota;
+mod room;
+mod taken_along;
+mod top;
 
 /// Whether the long repetitions were asked for (`tests/long.sh`).
 fn is_long() -> bool {

@@ -20,14 +20,15 @@ use tokio::process::Command;
 use tokio::sync::{Notify, watch};
 
 use thermite_actors::ports::{
-    Batch, Clock, DeviceFacts, DeviceFault, Executor, Ids, Launched, MemberPorts, NoInputLog, Records, RecordsFault,
-    RigSettings, RunRequest, StageRef, StopProof, TargetDriver, Workspaces,
+    Batch, Clock, DeviceFacts, DeviceFault, Executor, FromRecords, Ids, Launched, MemberPorts, NoInputLog, Past,
+    Records, RecordsFault, RigSettings, RunRequest, StageRef, StopProof, TargetDriver, WhichEnded, Workspaces,
 };
 use thermite_actors::rig::{AskDevRun, No, Rig, RigSetup, SubmitJob};
 use thermite_actors::view::RigHappening;
 use thermite_core::block::{BlockTimes, Order, Pair, Side};
 use thermite_core::contract::{Argv, Contract, Kit, Target, Timer};
 use thermite_core::dev_run::{DevRunSpec, Exit};
+use thermite_core::ended::Ended;
 use thermite_core::ids::{HoldId, JobId, MemberId};
 use thermite_core::job::PinnedChange;
 use thermite_core::lane::Caller;
@@ -133,16 +134,23 @@ impl Ids for Names {
 #[derive(Default)]
 struct Log {
     entries: RefCell<Vec<LogEntry>>,
+    ended: RefCell<Vec<Ended>>,
 }
 
 impl Records for Log {
     fn append(&self, batch: Batch) -> LocalBoxFuture<'static, Result<(), RecordsFault>> {
         self.entries.borrow_mut().extend(batch.entries);
+        self.ended.borrow_mut().extend(batch.ended);
         std::future::ready(Ok(())).boxed_local()
     }
 
-    fn load(&self) -> LocalBoxFuture<'static, Result<Vec<LogEntry>, RecordsFault>> {
-        std::future::ready(Ok(self.entries.borrow().clone())).boxed_local()
+    fn load(&self) -> LocalBoxFuture<'static, Result<Past, RecordsFault>> {
+        std::future::ready(Ok(self.entries.borrow().clone().into())).boxed_local()
+    }
+
+    fn ended(&self, which: WhichEnded) -> LocalBoxFuture<'static, Result<FromRecords, RecordsFault>> {
+        let found = which.among(&self.ended.borrow());
+        std::future::ready(Ok(FromRecords::Kept(found))).boxed_local()
     }
 }
 

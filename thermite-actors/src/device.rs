@@ -43,13 +43,16 @@ impl DeviceActor {
     pub(crate) fn new(
         ports: MemberPorts,
         last: u64,
+        quarantine: Option<String>,
         clock: Rc<dyn Clock>,
         inputs: Rc<dyn InputLog>,
         events: Rc<Events>,
         pool: Addr<PoolActor>,
         judge: Addr<JudgeQueueActor>,
     ) -> DeviceActor {
-        let (device, first) = Device::new(clock.now(), ports.member, last);
+        let (mut device, mut first) = Device::new(clock.now(), ports.member, last);
+        let kept_out = quarantine.map(|why| device.handle(clock.now(), DeviceInput::Quarantine { why }));
+        first.extend(kept_out.into_iter().flatten());
         DeviceActor {
             device: Traced::new(device, inputs),
             driver: ports.driver,
@@ -216,6 +219,7 @@ impl Handler<LookAtMember> for DeviceActor {
             facts: self.driver.facts(),
             state: self.device.view(),
             refused: self.device.refused(),
+            containment: self.executor.containment(),
             leftovers: self.executor.leftovers(),
         }
     }

@@ -7,12 +7,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::prelude::*;
-use futures_util::FutureExt;
-use futures_util::future::{LocalBoxFuture, Shared};
 use tokio::sync::broadcast;
 
 use thermite_core::contract::Target;
 use thermite_core::dev_run::{DevRunEnd, DevRunSpec};
+use thermite_core::ended::Ended;
 use thermite_core::fold::RigHistory;
 use thermite_core::hold::StopCause;
 use thermite_core::ids::{Arrival, DevRunId, JobId, LaneId, MemberId, RunId};
@@ -32,17 +31,23 @@ use crate::input_log::Traced;
 use crate::judge_queue::{ChangeRun, JudgeBirth, JudgeQueueActor, RunFacts, StartRun, SubmitPinned, TakesWork};
 use crate::lane::{AskLane, AwaitEnd, LaneActor, LookAtLane, ToLane};
 use crate::member::{EndLeftovers, MemberDoors};
-use crate::outbox::{Append, Outbox};
+use crate::outbox::{Append, DiskRoom, Outbox};
 use crate::pool::{PoolActor, ToPool, Watchdog};
-use crate::ports::{Clock, DeviceFacts, Ids, RunRequest, StopProof, Workspaces};
+use crate::ports::{Clock, DeviceFacts, Ids, Records, RunRequest, StopProof, WhichEnded, Workspaces};
 use crate::rig::{AskDevRun, No, Queued, RigSetup, SubmitJob, Submitted};
 use crate::view::{DevRunRow, JobRow, RigEvent, RigView};
 
+mod askings;
 mod herald;
 pub(crate) mod list;
 mod look;
+mod noise;
+mod over;
 pub(crate) mod settings;
 pub(crate) mod why;
+
+use askings::Askings;
+pub(crate) use noise::{AskClear, AskNoiseAgain, LookAtNoise};
 
 /// Asks for a run.
 #[derive(Message)]
@@ -96,6 +101,16 @@ pub(crate) struct Look;
 #[rtype(result = "Result<DevRunRow, No>")]
 pub(crate) struct LookAtDevRun(pub(crate) DevRunId);
 
+/// Says why the disk has too little room for new work, or that it has enough.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct TellDiskRoom(pub(crate) Option<String>);
+
+/// All that the rig remembers.
+#[derive(Message)]
+#[rtype(result = "Result<RigHistory, No>")]
+pub(crate) struct Remember;
+
 /// Looks at one job.
 #[derive(Message)]
 #[rtype(result = "Result<JobRow, No>")]
@@ -103,7 +118,7 @@ pub(crate) struct LookAtJob(pub(crate) JobId);
 
 /// Looks at a run's jobs.
 #[derive(Message)]
-#[rtype(result = "Vec<JobRow>")]
+#[rtype(result = "Result<Vec<JobRow>, No>")]
 pub(crate) struct LookAtJobs {
     pub(crate) run: RunId,
     pub(crate) after: Option<JobId>,
@@ -129,13 +144,12 @@ struct Actors {
     lanes: BTreeMap<LaneId, Addr<LaneActor>>,
     members: BTreeMap<MemberId, MemberDoors>,
     workspaces: Rc<dyn Workspaces>,
+    records: Rc<dyn Records>,
     clock: Rc<dyn Clock>,
     ids: Rc<dyn Ids>,
     /// How long a development run that is asked for waits at most (rule A6).
     dev_run_wait: Rc<Cell<Span>>,
 }
-
-type Answer<T> = Shared<LocalBoxFuture<'static, Result<T, No>>>;
 
 /// The door of a rig.
 pub(crate) struct Door {
@@ -143,10 +157,11 @@ pub(crate) struct Door {
     target: Target,
     given: settings::Given,
     last_arrival: u64,
-    /// Asking twice with the same key is asking once (rule A13): the first answer is everyone's.
-    run_keys: BTreeMap<String, Answer<RunId>>,
-    dev_run_keys: BTreeMap<String, Answer<Queued>>,
+    run_keys: Askings<RunId>,
+    dev_run_keys: Askings<Queued>,
     closing: bool,
+    /// Why the disk has too little room for new work, where it has.
+    no_room: Option<String>,
 }
 
 /// Brings a rig's actors to life.
@@ -155,7 +170,10 @@ pub(crate) async fn open(
 ) -> Result<(Addr<Door>, broadcast::Sender<Arc<RigEvent>>), InfrastructureFailure> {
     let RigSetup { members, workspaces, records, clock, ids, inputs, settings } = setup;
     let failed = |fault: crate::ports::RecordsFault| InfrastructureFailure::Records { why: fault.0 };
-    let history = RigHistory::of(records.load().await.map_err(failed)?);
+    let past = records.load().await.map_err(failed)?;
+    let checked = past.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.position);
+    let past = past.fold();
+    let history = past.history.clone();
     let target = members.first().map_or(Target::Cpu, |member| member.driver.facts().target);
     let events = Events::new(clock.clone());
 
@@ -163,7 +181,7 @@ pub(crate) async fn open(
     let pool_ctx = Context::<PoolActor>::new();
     let judge_ctx = Context::<JudgeQueueActor>::new();
     let (pool, judge) = (pool_ctx.address(), judge_ctx.address());
-    let outbox = Outbox::new(records, history.clone(), events.clone(), pool.clone()).start();
+    let outbox = Outbox::new(records.clone(), checked, past, events.clone(), pool.clone()).start();
     append(&outbox, start_entries(&history)).await?;
 
     let disciplines: Vec<(MemberId, Discipline)> =
@@ -172,9 +190,11 @@ pub(crate) async fn open(
     let mut judged = BTreeMap::new();
     for ports in members {
         let (member, facts): (MemberId, DeviceFacts) = (ports.member, ports.driver.facts());
-        let last = history.last_holds.get(&member).copied().unwrap_or(0);
+        let last = history.last_hold(member);
+        let kept_out = history.quarantined.get(&facts.uuid).cloned();
         let (clock, inputs) = (clock.clone(), inputs.clone());
-        let device = DeviceActor::new(ports, last, clock, inputs, events.clone(), pool.clone(), judge.clone()).start();
+        let (pool, judge) = (pool.clone(), judge.clone());
+        let device = DeviceActor::new(ports, last, kept_out, clock, inputs, events.clone(), pool, judge).start();
         doors.insert(member, MemberDoors::of(&device));
         judged.insert(member, (MemberDoors::of(&device), facts));
     }
@@ -212,16 +232,19 @@ pub(crate) async fn open(
         },
     ));
     let dev_run_wait = Rc::new(Cell::new(given.wait(history.settings)));
-    let actors = Actors { dev_run_wait, pool, judge, outbox, lanes, members: doors, workspaces, clock, ids };
+    let actors = Actors { dev_run_wait, pool, judge, outbox, lanes, members: doors, workspaces, records, clock, ids };
     actix::spawn(herald::tell(actors.clone(), events.clone(), events.sender().subscribe()));
     let door = Door {
         actors,
         target,
         given,
         last_arrival: history.last_arrival,
-        run_keys: known(history.runs.iter().map(|(id, run)| (&run.key, *id))),
-        dev_run_keys: known(history.dev_runs.iter().map(|(id, known)| (&known.key, Queued { dev_run: *id, ahead: 0 }))),
+        run_keys: Askings::known(history.runs.iter().map(|(id, run)| (&run.key, *id))),
+        dev_run_keys: Askings::known(
+            history.dev_runs.iter().map(|(id, known)| (&known.key, Queued { dev_run: *id, ahead: 0 })),
+        ),
         closing: false,
+        no_room: None,
     };
     Ok((door.start(), events.sender()))
 }
@@ -241,17 +264,6 @@ async fn append(outbox: &Addr<Outbox>, entries: Vec<LogEntry>) -> Result<(), Inf
     }
 }
 
-fn known<'a, T: Clone + 'static>(
-    askings: impl Iterator<Item = (&'a Option<String>, T)>,
-) -> BTreeMap<String, Answer<T>> {
-    askings
-        .filter_map(|(key, answer)| {
-            let answer: LocalBoxFuture<'static, Result<T, No>> = Box::pin(std::future::ready(Ok(answer)));
-            Some((key.clone()?, answer.shared()))
-        })
-        .collect()
-}
-
 impl Door {
     fn arrive(&mut self) -> Arrival {
         self.last_arrival += 1;
@@ -261,23 +273,14 @@ impl Door {
     fn open_for_work(&self) -> Result<(), No> {
         if self.closing { Err(No::ending()) } else { Ok(()) }
     }
-}
 
-/// Gives the first asking's answer to every asking with its key; a no is forgotten, so that it may be asked again.
-fn once<T: Clone + 'static>(
-    keys: &mut BTreeMap<String, Answer<T>>,
-    key: Option<String>,
-    work: impl FnOnce() -> LocalBoxFuture<'static, Result<T, No>>,
-) -> LocalBoxFuture<'static, Result<T, No>> {
-    let Some(key) = key else { return work() };
-    if let Some(before) = keys.get(&key)
-        && !matches!(before.peek(), Some(Err(_)))
-    {
-        return Box::pin(before.clone());
+    /// Whether there is room for what was not asked for before.
+    fn room(&self) -> Result<(), No> {
+        match &self.no_room {
+            None => Ok(()),
+            Some(why) => Err(No::Infrastructure(InfrastructureFailure::DiskFull { why: why.clone() })),
+        }
     }
-    let answer = work().shared();
-    keys.insert(key, answer.clone());
-    Box::pin(answer)
 }
 
 impl Actor for Door {
@@ -293,8 +296,16 @@ impl Handler<AskRun> for Door {
         }
         let actors = self.actors.clone();
         let target = self.target;
-        let key = msg.key.clone();
-        once(&mut self.run_keys, msg.key, move || Box::pin(start_run(actors, target, msg.request, key)))
+        let (key, room) = (msg.key.clone(), self.room());
+        self.run_keys.once(msg.key, move || {
+            Box::pin(async move {
+                if let Some(run) = over::run_of_key(&actors, key.as_ref()).await? {
+                    return Ok(run);
+                }
+                room?;
+                start_run(actors, target, msg.request, key).await
+            })
+        })
     }
 }
 
@@ -367,8 +378,16 @@ impl Handler<AskForDevRun> for Door {
         }
         let arrival = self.arrive();
         let actors = self.actors.clone();
-        let key = msg.0.key.clone();
-        once(&mut self.dev_run_keys, key, move || Box::pin(ask_lane(actors, arrival, msg.0)))
+        let (key, room) = (msg.0.key.clone(), self.room());
+        self.dev_run_keys.once(key, move || {
+            Box::pin(async move {
+                if let Some(queued) = over::dev_run_of_key(&actors, msg.0.key.as_ref()).await? {
+                    return Ok(queued);
+                }
+                room?;
+                ask_lane(actors, arrival, msg.0).await
+            })
+        })
     }
 }
 
@@ -444,7 +463,14 @@ impl Handler<AskJob> for Door {
         }
         let arrival = self.arrive();
         let actors = self.actors.clone();
-        Box::pin(submit(actors, arrival, msg.0))
+        let room = self.room();
+        Box::pin(async move {
+            if let Some(submitted) = over::job_of_key(&actors, msg.0.key.as_ref()).await? {
+                return Ok(submitted);
+            }
+            room?;
+            submit(actors, arrival, msg.0).await
+        })
     }
 }
 
@@ -485,6 +511,24 @@ impl Handler<LookAtDevRun> for Door {
     }
 }
 
+impl Handler<TellDiskRoom> for Door {
+    type Result = ();
+
+    fn handle(&mut self, msg: TellDiskRoom, _: &mut Self::Context) {
+        self.no_room.clone_from(&msg.0);
+        self.actors.outbox.do_send(DiskRoom(msg.0));
+    }
+}
+
+impl Handler<Remember> for Door {
+    type Result = ResponseFuture<Result<RigHistory, No>>;
+
+    fn handle(&mut self, _: Remember, _: &mut Self::Context) -> Self::Result {
+        let actors = self.actors.clone();
+        Box::pin(async move { look::recall(&actors, RigHistory::clone).await })
+    }
+}
+
 impl Handler<LookAtJob> for Door {
     type Result = ResponseFuture<Result<JobRow, No>>;
 
@@ -495,7 +539,7 @@ impl Handler<LookAtJob> for Door {
 }
 
 impl Handler<LookAtJobs> for Door {
-    type Result = ResponseFuture<Vec<JobRow>>;
+    type Result = ResponseFuture<Result<Vec<JobRow>, No>>;
 
     fn handle(&mut self, msg: LookAtJobs, _: &mut Self::Context) -> Self::Result {
         let actors = self.actors.clone();

@@ -14,6 +14,7 @@ mod input_log;
 mod judge_queue;
 mod lane;
 pub mod member;
+pub mod noise;
 mod outbox;
 mod pool;
 pub mod ports;

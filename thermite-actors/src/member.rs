@@ -66,6 +66,8 @@ pub struct MemberLook {
     pub state: DeviceView,
     /// Things said under an old hold number, refused (rule A1).
     pub refused: u64,
+    /// The containment in force there, where it tells.
+    pub containment: Option<String>,
     /// What development runs left behind there and keep (rule C3).
     pub leftovers: Vec<Leftovers>,
 }

@@ -2,7 +2,7 @@
 //!
 //! One append is under way at a time, and everything that came meanwhile goes into the next: group commit. While the
 //! records cannot be written the pool grants nothing, the patient appends are kept and tried again, and the others are
-//! told so.
+//! told so. Every so many entries it hands the records a checkpoint of the fold, so that the next start is short.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use actix::prelude::*;
 use tokio::sync::oneshot;
-use tracing::{debug, error, info};
+use tracing::{debug, error, info, warn};
 
 use thermite_core::fold::RigHistory;
 use thermite_core::limits;
@@ -18,7 +18,7 @@ use thermite_core::pool::PoolInput;
 
 use crate::events::Events;
 use crate::pool::{PoolActor, ToPool};
-use crate::ports::{Batch, Records, RecordsFault};
+use crate::ports::{Batch, Checkpoint, Records, RecordsFault};
 use crate::view::RigHappening;
 
 /// Makes a batch durable and answers then.
@@ -41,6 +41,11 @@ pub(crate) struct Recall<T: Send + 'static>(pub(crate) Box<dyn FnOnce(&RigHistor
 #[rtype(result = "Option<String>")]
 pub(crate) struct RecordsState;
 
+/// Says why the disk has too little room for new work, or that it has enough.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct DiskRoom(pub(crate) Option<String>);
+
 struct Pending {
     batch: Batch,
     patient: bool,
@@ -51,21 +56,42 @@ struct Pending {
 pub(crate) struct Outbox {
     records: Rc<dyn Records>,
     history: RigHistory,
+    /// How many entries the log has.
+    position: u64,
+    /// How many of them the newest checkpoint holds, or the one that is being written.
+    checked: u64,
+    checkpointing: bool,
     events: Rc<Events>,
     pool: Addr<PoolActor>,
     waiting: VecDeque<Pending>,
     under_way: bool,
     fault: Option<String>,
+    /// Why the disk has too little room for new work, where it has.
+    no_room: Option<String>,
 }
 
 impl Outbox {
     pub(crate) fn new(
         records: Rc<dyn Records>,
-        history: RigHistory,
+        checked: u64,
+        past: Checkpoint,
         events: Rc<Events>,
         pool: Addr<PoolActor>,
     ) -> Outbox {
-        Outbox { records, history, events, pool, waiting: VecDeque::new(), under_way: false, fault: None }
+        let Checkpoint { position, history } = past;
+        Outbox {
+            records,
+            history,
+            position,
+            checked,
+            checkpointing: false,
+            events,
+            pool,
+            waiting: VecDeque::new(),
+            under_way: false,
+            fault: None,
+            no_room: None,
+        }
     }
 
     fn pump(&mut self, ctx: &mut Context<Self>) {
@@ -80,11 +106,12 @@ impl Outbox {
             whole.records.extend(pending.batch.records.iter().cloned());
             whole.audits.extend(pending.batch.audits.iter().cloned());
         }
+        whole.ended = self.history.ended_by(&whole.entries);
         let append = self.records.append(whole).into_actor(self);
         ctx.spawn(append.map(move |answer, outbox, ctx| {
             outbox.under_way = false;
             match answer {
-                Ok(()) => outbox.appended(batches),
+                Ok(()) => outbox.appended(batches, ctx),
                 Err(fault) => outbox.failed(batches, &fault, ctx),
             }
             if outbox.fault.is_none() {
@@ -93,28 +120,54 @@ impl Outbox {
         }));
     }
 
-    fn appended(&mut self, batches: Vec<Pending>) {
+    fn appended(&mut self, batches: Vec<Pending>, ctx: &mut Context<Self>) {
         if self.fault.take().is_some() {
             info!("the records can be written again");
-            self.pool.do_send(ToPool(PoolInput::Recording(true)));
+            self.tell_pool();
         }
         for pending in batches {
             for entry in pending.batch.entries {
                 debug!(?entry, "recorded");
                 self.history.apply(entry.clone());
+                self.position += 1;
                 self.events.tell(RigHappening::Recorded { fact: Arc::new(entry) });
             }
             // An asker that went away has no use for the answer.
             drop(pending.done.send(Ok(())));
         }
+        self.check_in(ctx);
+    }
+
+    /// Hands the records a checkpoint where one is due. With much open work a checkpoint is large, and comes the rarer.
+    fn check_in(&mut self, ctx: &mut Context<Self>) {
+        let every = limits::CHECKPOINT_EVERY.max(self.history.open() as u64);
+        if self.checkpointing || self.position - self.checked < every {
+            return;
+        }
+        self.checkpointing = true;
+        self.checked = self.position;
+        let checkpoint = Checkpoint { position: self.position, history: self.history.clone() };
+        let kept = self.records.checkpoint(checkpoint).into_actor(self);
+        ctx.spawn(kept.map(|kept, outbox, _| {
+            outbox.checkpointing = false;
+            if let Err(fault) = kept {
+                // The log has it all: the next start is longer, and the next checkpoint is due as ever.
+                warn!(%fault, "no checkpoint of the log was written");
+            }
+        }));
+    }
+
+    fn tell_pool(&self) {
+        self.pool.do_send(ToPool(PoolInput::Recording(self.fault.is_none())));
     }
 
     fn failed(&mut self, batches: Vec<Pending>, fault: &RecordsFault, ctx: &mut Context<Self>) {
-        if self.fault.is_none() {
-            error!(%fault, "the records cannot be written; nothing is granted until they can");
-            self.pool.do_send(ToPool(PoolInput::Recording(false)));
-        }
+        let is_news = self.fault.is_none();
         self.fault = Some(fault.0.clone());
+        if is_news {
+            error!(%fault, "the records cannot be written; nothing is granted until they can");
+            self.tell_pool();
+        }
         let (patient, impatient): (Vec<_>, Vec<_>) = batches.into_iter().partition(|pending| pending.patient);
         for pending in impatient {
             drop(pending.done.send(Err(fault.clone())));
@@ -164,6 +217,23 @@ impl Handler<RecordsState> for Outbox {
     type Result = Option<String>;
 
     fn handle(&mut self, _: RecordsState, _: &mut Self::Context) -> Self::Result {
-        self.fault.clone()
+        self.fault.clone().or_else(|| self.no_room.clone())
+    }
+}
+
+impl Handler<DiskRoom> for Outbox {
+    type Result = ();
+
+    fn handle(&mut self, msg: DiskRoom, _: &mut Self::Context) {
+        match (&self.no_room, &msg.0) {
+            (None, Some(why)) => error!(%why, "no new work is taken until there is room"),
+            (Some(_), None) => info!("the disk has room again: new work is taken"),
+            (None, None) | (Some(_), Some(_)) => {}
+        }
+        let is_news = self.no_room.is_none() != msg.0.is_none();
+        self.no_room = msg.0;
+        if is_news {
+            self.pool.do_send(ToPool(PoolInput::Room(self.no_room.is_none())));
+        }
     }
 }

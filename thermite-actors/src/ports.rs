@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use thermite_core::contract::Target;
 use thermite_core::dev_run::{DevRunSpec, Exit};
-use thermite_core::ids::{DevRunId, HoldId, JobId, LaneId, MemberId, RunId};
+use thermite_core::ended::Ended;
+use thermite_core::fold::RigHistory;
+use thermite_core::ids::{Arrival, DevRunId, HoldId, JobId, LaneId, MemberId, RunId};
 use thermite_core::input_log::Line;
 use thermite_core::job::{JobSpec, PinnedChange, StageKind};
 use thermite_core::log::LogEntry;
@@ -131,6 +133,10 @@ pub trait Executor {
     fn stop(&self, hold: HoldId, gently: bool) -> LocalBoxFuture<'static, StopProof>;
     /// Carries out one step of a judge's stage (all but `Look`, which is the driver's).
     fn step(&self, hold: HoldId, stage: StageRef, step: StageStep) -> LocalBoxFuture<'static, StepReport>;
+    /// The containment in force for what it starts, such as `namespaces + cgroup`; none where that is not its to tell.
+    fn containment(&self) -> Option<String> {
+        None
+    }
     /// What development runs left behind and keep (rule C3), in the order of their ends; nothing where nothing is kept.
     fn leftovers(&self) -> Vec<Leftovers> {
         Vec::new()
@@ -213,6 +219,150 @@ pub struct Batch {
     pub records: Vec<VerdictRecord>,
     /// Raw figures of void attempts: kept to be seen, never merged, never a verdict.
     pub audits: Vec<AttemptAudit>,
+    /// What the entries end, with all that the log says of it: readable after it has left the rig's memory.
+    pub ended: Vec<Ended>,
+}
+
+/// The state that the log's first `position` entries fold to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checkpoint {
+    /// How many entries.
+    pub position: u64,
+    /// Their fold.
+    pub history: RigHistory,
+}
+
+/// What the records tell a rig that starts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Past {
+    /// The newest checkpoint, where there is one.
+    pub checkpoint: Option<Checkpoint>,
+    /// All entries after it, in order.
+    pub entries: Vec<LogEntry>,
+}
+
+impl Past {
+    /// The whole log's fold.
+    pub fn fold(self) -> Checkpoint {
+        let start = self.checkpoint.unwrap_or_else(|| Checkpoint { position: 0, history: RigHistory::default() });
+        let Checkpoint { mut position, mut history } = start;
+        for entry in self.entries {
+            history.apply(entry);
+            position += 1;
+        }
+        Checkpoint { position, history }
+    }
+}
+
+impl From<Vec<LogEntry>> for Past {
+    fn from(entries: Vec<LogEntry>) -> Past {
+        Past { checkpoint: None, entries }
+    }
+}
+
+/// Which of what is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WhichEnded {
+    /// A job.
+    Job(JobId),
+    /// A development run.
+    DevRun(DevRunId),
+    /// A run.
+    Run(RunId),
+    /// The jobs of a run that were asked for after an arrival, in order of asking.
+    JobsOf {
+        /// The run.
+        run: RunId,
+        /// The arrival.
+        after: Option<Arrival>,
+        /// At most this many.
+        most: usize,
+    },
+    /// The development runs of a run after one, in the order of their ids.
+    DevRunsOf {
+        /// The run.
+        run: RunId,
+        /// The one.
+        after: Option<DevRunId>,
+        /// At most this many.
+        most: usize,
+    },
+    /// Runs before one, the newest first.
+    Runs {
+        /// The one.
+        before: Option<RunId>,
+        /// At most this many.
+        most: usize,
+    },
+    /// The job that was asked for with this idempotency key (rule A13).
+    JobKey(String),
+    /// The development run that was.
+    DevRunKey(String),
+    /// The run that was.
+    RunKey(String),
+}
+
+impl WhichEnded {
+    /// Those of `ended`, in the order asked for: what records that hold all of it in memory answer.
+    pub fn among(&self, ended: &[Ended]) -> Vec<Ended> {
+        let all = |is_it: &dyn Fn(&Ended) -> bool| ended.iter().filter(|ended| is_it(ended)).cloned().collect();
+        let is_key = |ended: &Ended, key: &String| ended.key() == Some(key);
+        match self {
+            WhichEnded::Job(id) => all(&|ended| matches!(ended, Ended::Job { history } if history.spec.job == *id)),
+            WhichEnded::DevRun(id) => {
+                all(&|ended| matches!(ended, Ended::DevRun { history } if history.spec.dev_run == *id))
+            }
+            WhichEnded::Run(id) => all(&|ended| matches!(ended, Ended::Run { run, .. } if run == id)),
+            WhichEnded::JobKey(key) => all(&|ended| matches!(ended, Ended::Job { .. }) && is_key(ended, key)),
+            WhichEnded::DevRunKey(key) => all(&|ended| matches!(ended, Ended::DevRun { .. }) && is_key(ended, key)),
+            WhichEnded::RunKey(key) => all(&|ended| matches!(ended, Ended::Run { .. }) && is_key(ended, key)),
+            WhichEnded::DevRunsOf { run, after, most } => {
+                let id = |ended: &Ended| match ended {
+                    Ended::DevRun { history } if history.spec.run == *run => Some(history.spec.dev_run),
+                    Ended::Job { .. } | Ended::DevRun { .. } | Ended::Run { .. } => None,
+                };
+                let mut dev_runs: Vec<Ended> =
+                    all(&|ended| id(ended).is_some_and(|id| after.is_none_or(|after| id > after)));
+                dev_runs.sort_by_key(id);
+                dev_runs.truncate(*most);
+                dev_runs
+            }
+            WhichEnded::Runs { before, most } => {
+                let id = |ended: &Ended| match ended {
+                    Ended::Run { run, .. } => Some(*run),
+                    Ended::Job { .. } | Ended::DevRun { .. } => None,
+                };
+                let mut runs: Vec<Ended> =
+                    all(&|ended| id(ended).is_some_and(|id| before.is_none_or(|before| id < before)));
+                runs.sort_by_key(|ended| std::cmp::Reverse(id(ended)));
+                runs.truncate(*most);
+                runs
+            }
+            WhichEnded::JobsOf { run, after, most } => {
+                let arrival = |ended: &Ended| match ended {
+                    Ended::Job { history } if history.spec.run == *run => Some(history.spec.arrival),
+                    Ended::Job { .. } | Ended::DevRun { .. } | Ended::Run { .. } => None,
+                };
+                let mut jobs: Vec<Ended> =
+                    all(&|ended| arrival(ended).is_some_and(|at| after.is_none_or(|after| at > after)));
+                jobs.sort_by_key(arrival);
+                jobs.truncate(*most);
+                jobs
+            }
+        }
+    }
+}
+
+/// What the records know of something that is over.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FromRecords {
+    /// This, in the order asked for; nothing where there was no such thing.
+    Kept(Vec<Ended>),
+    /// Not whether there was such a thing: it would have been pruned.
+    Pruned {
+        /// When, on the wall clock: milliseconds since 1970.
+        wall_ms: u64,
+    },
 }
 
 impl From<Vec<LogEntry>> for Batch {
@@ -225,8 +375,15 @@ impl From<Vec<LogEntry>> for Batch {
 pub trait Records {
     /// Appends a batch; answers once it is durable. Batches become durable in the order of the calls.
     fn append(&self, batch: Batch) -> LocalBoxFuture<'static, Result<(), RecordsFault>>;
-    /// All entries in order, at the start.
-    fn load(&self) -> LocalBoxFuture<'static, Result<Vec<LogEntry>, RecordsFault>>;
+    /// What the log tells, at the start.
+    fn load(&self) -> LocalBoxFuture<'static, Result<Past, RecordsFault>>;
+    /// Something that is over, by the batches' `ended`: the rig forgets it after a while and asks here.
+    fn ended(&self, which: WhichEnded) -> LocalBoxFuture<'static, Result<FromRecords, RecordsFault>>;
+    /// Keeps a checkpoint, so that a start need not read the log before it. Records without checkpoints do nothing.
+    fn checkpoint(&self, checkpoint: Checkpoint) -> LocalBoxFuture<'static, Result<(), RecordsFault>> {
+        drop(checkpoint);
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// Where the inputs of the policy's machines are logged, so that a decision can be replayed (rule D10). It explains; it

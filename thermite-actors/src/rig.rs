@@ -9,7 +9,8 @@ use actix::prelude::*;
 use tokio::sync::broadcast;
 
 use thermite_core::dev_run::DevRunEnd;
-use thermite_core::ids::{DevRunId, JobId, RunId};
+use thermite_core::fold::RigHistory;
+use thermite_core::ids::{DevRunId, JobId, MemberId, RunId};
 use thermite_core::lane::Caller;
 use thermite_core::refusal::{InfrastructureFailure, Refusal};
 use thermite_core::run::RunState;
@@ -17,6 +18,7 @@ use thermite_core::settings::LiveSettings;
 use thermite_core::why::Explanation;
 
 use crate::door::{self, Door};
+use crate::noise::DeviceNoise;
 use crate::ports::{Clock, Ids, InputLog, MemberPorts, Records, RigSettings, RunRequest, Workspaces};
 use crate::view::{DevRunRow, JobRow, RigEvent, RigView, RunRow, SettingsView};
 
@@ -249,7 +251,46 @@ impl Rig {
     /// # Errors
     /// Where the rig has ended.
     pub async fn jobs(&self, run: RunId, after: Option<JobId>, most: usize) -> Result<Vec<JobRow>, No> {
-        self.ask_door(door::LookAtJobs { run, after, most }).await
+        self.ask_door(door::LookAtJobs { run, after, most }).await?
+    }
+
+    /// Says why the disk has too little room for new work, or that it has enough: while it has not, nothing new is
+    /// taken or granted, and who asks is told so. What runs goes on.
+    pub async fn tell_disk_room(&self, no_room: Option<String>) {
+        // A rig that has ended takes no work anyway.
+        let _ = self.door.send(door::TellDiskRoom(no_room)).await;
+    }
+
+    /// All that the rig remembers: what is not over, and the last that is.
+    ///
+    /// # Errors
+    /// Where the rig has ended.
+    pub async fn history(&self) -> Result<RigHistory, No> {
+        self.ask_door(door::Remember).await?
+    }
+
+    /// The noise of each device, and its lifelong alarm (rule D6).
+    ///
+    /// # Errors
+    /// Where the rig has ended.
+    pub async fn noise(&self) -> Result<Vec<DeviceNoise>, No> {
+        self.ask_door(door::LookAtNoise).await?
+    }
+
+    /// Has a device's noise measured anew, by the next stage of each kit; answers with how many measures are dropped.
+    ///
+    /// # Errors
+    /// Refused for a device that is not there or has no measure.
+    pub async fn measure_noise_again(&self, device: MemberId) -> Result<usize, No> {
+        self.ask_door(door::AskNoiseAgain(device)).await?
+    }
+
+    /// Clears a device's alarm once somebody has looked: it comes back into service, and its alarm begins anew.
+    ///
+    /// # Errors
+    /// Refused for a device that is not there or is not quarantined.
+    pub async fn clear_alarm(&self, device: MemberId) -> Result<(), No> {
+        self.ask_door(door::AskClear(device)).await?
     }
 
     /// Why something waits, or came out as it did: a run, a job, a development run, or a device (`0`, `device-0`, its

@@ -1,17 +1,25 @@
 //! State is the fold of the log: what a rig knows when it starts (rule D7).
+//!
+//! What is over stays for a while and then leaves ([`limits::ENDED_KEPT`]), so that memory follows the work there is and
+//! not the work there was. Leaving is a part of the fold: it follows from the log alone, so that a fold from a
+//! checkpoint and a fold of the whole log are equal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::dev_run::{DevRunEnd, DevRunSpec};
+use crate::ended::{EndOrder, Ended};
 use crate::ids::{Arrival, DevRunId, JobId, LaneId, MemberId, RunId};
 use crate::job::{JobOutcome, JobSpec, StageKind};
+use crate::limits;
 use crate::log::LogEntry;
-use crate::noise::{Noise, NoiseKey};
+use crate::noise::{HarnessAlarm, Noise, NoiseKey};
+use crate::refusal::InfrastructureFailure;
 use crate::run::{RunSpec, RunState};
 use crate::settings::LiveSettings;
+use crate::settled::{Settled, SettledVerdict};
 
 /// A run as the log tells it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,6 +56,12 @@ pub struct JobHistory {
     pub failures: Vec<String>,
     /// How it ended, with the hash of the deciding record.
     pub end: Option<(JobOutcome, Option<String>)>,
+    /// The job whose verdict it was given without being measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reused_from: Option<JobId>,
+    /// The key under which its verdict is given again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled_as: Option<String>,
 }
 
 /// A development run as the log tells it.
@@ -92,7 +106,6 @@ pub enum Behind {
 
 /// Everything the log tells.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RigHistory {
     /// How often the rig has started over this log.
     pub starts: u64,
@@ -100,21 +113,39 @@ pub struct RigHistory {
     pub last_arrival: u64,
     /// Each device's highest hold number.
     pub last_holds: BTreeMap<MemberId, u64>,
-    /// All runs.
+    /// The number below which no device's hold may be: what a restored rig may have given out already.
+    #[serde(default)]
+    pub hold_floor: u64,
+    /// Runs that are not over, and the last that are.
     pub runs: BTreeMap<RunId, RunHistory>,
-    /// All jobs.
+    /// Jobs that are not over, and the last that are.
     pub jobs: BTreeMap<JobId, JobHistory>,
-    /// All development runs.
+    /// Development runs that are not over, and the last that are.
     pub dev_runs: BTreeMap<DevRunId, DevRunHistory>,
     /// What was set while it ran.
     pub settings: LiveSettings,
     /// How often that was set.
     pub settings_revision: u64,
     /// The newest measure of noise for each key.
+    #[serde(with = "crate::pairs")]
     pub noise: BTreeMap<NoiseKey, Noise>,
     /// Who has each device.
     #[serde(default)]
     pub holding: BTreeMap<MemberId, Behind>,
+    /// Measures that are not to be used any more.
+    #[serde(default)]
+    pub doubted: BTreeSet<NoiseKey>,
+    /// Each device's lifelong alarm, by its UUID.
+    #[serde(default)]
+    pub alarms: BTreeMap<String, HarnessAlarm>,
+    /// Devices that an alarm keeps out of service, by UUID, with the sentence to show.
+    #[serde(default)]
+    pub quarantined: BTreeMap<String, String>,
+    /// The verdicts that are given again (rule D5). Apart from the jobs, so that forgetting those does not forget these.
+    #[serde(default)]
+    pub settled: Settled<SettledVerdict>,
+    /// What of them is over, the oldest end first.
+    over: EndOrder,
 }
 
 impl RigHistory {
@@ -127,10 +158,80 @@ impl RigHistory {
 
     /// Adds one fact.
     pub fn apply(&mut self, entry: LogEntry) {
+        let changes_runs = matches!(entry, LogEntry::RunStarted { .. } | LogEntry::RunChanged { .. });
+        self.take(entry);
+        self.forget_old(changes_runs);
+    }
+
+    /// What these facts end, with all that the log says of it once they are added.
+    pub fn ended_by(&self, entries: &[LogEntry]) -> Vec<Ended> {
+        // Who held the device is told with who gave up on it.
+        let mut touched = RigHistory { holding: self.holding.clone(), ..RigHistory::default() };
+        for entry in entries {
+            match entry {
+                LogEntry::JobEnded { job, .. } => {
+                    touched.jobs.extend(self.jobs.get(job).map(|known| (*job, known.clone())));
+                }
+                LogEntry::DevRunEnded { dev_run, .. } => {
+                    touched.dev_runs.extend(self.dev_runs.get(dev_run).map(|known| (*dev_run, known.clone())));
+                }
+                LogEntry::RunChanged { run, state: RunState::Ended } => {
+                    touched.runs.extend(self.runs.get(run).map(|known| (*run, known.clone())));
+                }
+                _ => {}
+            }
+        }
+        if !entries.iter().any(ends) {
+            return Vec::new();
+        }
+        entries.iter().for_each(|entry| touched.take(entry.clone()));
+        let RigHistory { mut jobs, mut dev_runs, mut runs, over, .. } = touched;
+        let jobs = over.jobs.iter().filter_map(|id| jobs.remove(id)).map(|job| Ended::Job { history: Box::new(job) });
+        let dev_runs = over.dev_runs.iter().filter_map(|id| dev_runs.remove(id));
+        let dev_runs = dev_runs.map(|dev_run| Ended::DevRun { history: Box::new(dev_run) });
+        let runs = over.runs.iter().filter_map(|id| Some((*id, runs.remove(id)?)));
+        let runs = runs.map(|(run, history)| Ended::Run { run, history: Box::new(history) });
+        jobs.chain(dev_runs).chain(runs).collect()
+    }
+
+    /// The highest number a hold of that device may have had.
+    pub fn last_hold(&self, member: MemberId) -> u64 {
+        self.last_holds.get(&member).copied().unwrap_or(0).max(self.hold_floor)
+    }
+
+    /// How many jobs and development runs are not over.
+    pub fn open(&self) -> usize {
+        self.jobs.len() + self.dev_runs.len() - self.over.jobs.len() - self.over.dev_runs.len()
+    }
+
+    fn forget_old(&mut self, runs_too: bool) {
+        while self.over.jobs.len() > limits::ENDED_KEPT {
+            self.over.jobs.pop_front().and_then(|id| self.jobs.remove(&id));
+        }
+        while self.over.dev_runs.len() > limits::ENDED_KEPT {
+            self.over.dev_runs.pop_front().and_then(|id| self.dev_runs.remove(&id));
+        }
+        while runs_too && self.over.runs.len() > limits::ENDED_RUNS_KEPT {
+            let Some(oldest) = self.over.runs.front().copied() else { return };
+            // A run whose jobs are still to be ended is needed for that.
+            if self.jobs.values().any(|job| job.spec.run == oldest && job.end.is_none()) {
+                return;
+            }
+            self.over.runs.pop_front();
+            self.runs.remove(&oldest);
+        }
+    }
+
+    fn take(&mut self, entry: LogEntry) {
         match entry {
             LogEntry::RigStarted => {
                 self.starts += 1;
                 self.holding.clear();
+            }
+            LogEntry::RigRestored { numbers_skipped } => {
+                self.last_arrival = self.last_arrival.saturating_add(numbers_skipped);
+                let highest = self.last_holds.values().copied().max().unwrap_or(0).max(self.hold_floor);
+                self.hold_floor = highest.saturating_add(numbers_skipped);
             }
             LogEntry::RunStarted { run, spec, key } => {
                 let champion = spec.champion.clone();
@@ -139,6 +240,9 @@ impl RigHistory {
             }
             LogEntry::RunChanged { run, state } => {
                 if let Some(known) = self.runs.get_mut(&run) {
+                    if state == RunState::Ended && known.state != RunState::Ended {
+                        self.over.runs.push_back(run);
+                    }
                     known.state = state;
                 }
             }
@@ -154,6 +258,8 @@ impl RigHistory {
                         attempt: 0,
                         failures: Vec::new(),
                         end: None,
+                        reused_from: None,
+                        settled_as: None,
                     },
                 );
             }
@@ -173,6 +279,8 @@ impl RigHistory {
                     known.screened = Some((hold.member, record));
                 }
             }
+            // A full disk is waited for; it is no attempt that failed.
+            LogEntry::AttemptFailed { why: InfrastructureFailure::DiskFull { .. }, .. } => {}
             LogEntry::AttemptFailed { job, why, .. } => {
                 self.jobs_hold_is_over(job);
                 if let Some(known) = self.jobs.get_mut(&job) {
@@ -182,9 +290,12 @@ impl RigHistory {
             LogEntry::SentBack { job } => self.jobs_hold_is_over(job),
             LogEntry::JobEnded { job, outcome, record } => {
                 self.jobs_hold_is_over(job);
-                if let Some(known) = self.jobs.get_mut(&job) {
-                    // INVARIANT: a verdict is given once (rule D7); a second entry would be a fault of the writer.
-                    known.end.get_or_insert((outcome, record));
+                // INVARIANT: a verdict is given once (rule D7); a second entry would be a fault of the writer.
+                if let Some(known) = self.jobs.get_mut(&job)
+                    && known.end.is_none()
+                {
+                    known.end = Some((outcome, record));
+                    self.over.jobs.push_back(job);
                 }
             }
             LogEntry::ChampionMoved { run, to, by, .. } => {
@@ -193,8 +304,29 @@ impl RigHistory {
                     known.moved_by = Some(by);
                 }
             }
+            LogEntry::VerdictSettled { job, key } => self.settle(job, key),
+            LogEntry::VerdictReused { job, from, screened } => {
+                if let Some(known) = self.jobs.get_mut(&job) {
+                    known.reused_from = Some(from);
+                    known.screened = screened;
+                }
+            }
             LogEntry::NoiseMeasured { noise } => {
+                self.doubted.remove(&noise.key);
                 self.noise.insert(noise.key.clone(), noise);
+            }
+            LogEntry::NoiseDoubted { key, .. } => {
+                self.doubted.insert(key);
+            }
+            LogEntry::ChampionTwice { blocks } => {
+                self.alarms.entry(blocks.device.clone()).or_default().take(&blocks);
+            }
+            LogEntry::DeviceQuarantined { device, why } => {
+                self.quarantined.insert(device, why);
+            }
+            LogEntry::QuarantineCleared { device } => {
+                self.quarantined.remove(&device);
+                self.alarms.remove(&device);
             }
             LogEntry::SettingsChanged { settings } => {
                 self.settings = settings;
@@ -223,6 +355,7 @@ impl RigHistory {
                         known.behind = self.holding.values().next().copied();
                     }
                     known.end = Some(end);
+                    self.over.dev_runs.push_back(dev_run);
                 }
             }
         }
@@ -230,6 +363,24 @@ impl RigHistory {
 
     fn jobs_hold_is_over(&mut self, job: JobId) {
         self.holding.retain(|_, held| !matches!(held, Behind::Job { job: held, .. } if *held == job));
+    }
+
+    /// The measures of noise that may still be used, as far as the log tells; their age is the asker's to see to.
+    pub fn usable_noise(&self) -> impl Iterator<Item = (&NoiseKey, &Noise)> {
+        self.noise.iter().filter(|(key, _)| !self.doubted.contains(key))
+    }
+
+    fn settle(&mut self, job: JobId, key: String) {
+        let Some(known) = self.jobs.get_mut(&job) else { return };
+        let Some((outcome, record)) = &known.end else { return };
+        let verdict = SettledVerdict {
+            from: job,
+            outcome: outcome.clone(),
+            record: record.clone(),
+            screened: known.screened.clone(),
+        };
+        known.settled_as = Some(key.clone());
+        self.settled.insert(key, verdict);
     }
 
     fn arrived(&mut self, arrival: Arrival) {
@@ -240,4 +391,11 @@ impl RigHistory {
         let last = self.last_holds.entry(member).or_insert(0);
         *last = (*last).max(number);
     }
+}
+
+fn ends(entry: &LogEntry) -> bool {
+    matches!(
+        entry,
+        LogEntry::JobEnded { .. } | LogEntry::DevRunEnded { .. } | LogEntry::RunChanged { state: RunState::Ended, .. }
+    )
 }

@@ -56,6 +56,10 @@ pub const STAGE_TURN_MAX: Span = Span::seconds(30);
 pub const INFRASTRUCTURE_FAILURES_MAX: u32 = 5;
 /// How long a job rests after an infrastructure failure before its next attempt.
 pub const RETRY_AFTER: Span = Span::seconds(5);
+/// How long a job rests after an attempt that the disk had no room for: what fills a disk does not go in seconds.
+pub const DISK_FULL_RETRY_AFTER: Span = Span::seconds(30);
+/// Room below which a build or check that failed is taken for one that a full disk failed, in bytes.
+pub const WORK_ROOM_MIN_BYTES: u64 = 16 * 1024 * 1024;
 /// Blocks that make one measure of noise (JUDGING.md, noise per card).
 pub const NOISE_BLOCKS: u32 = 40;
 /// How long a measure of noise is good for.
@@ -64,6 +68,11 @@ pub const NOISE_MAX_AGE: Span = Span::hours(24);
 pub const LEAST_TIMED_RUN_NS: u64 = 1_000_000;
 /// The same for a run whose time the kit's own program reports: below it a nanosecond is over 0.1 % of the run.
 pub const LEAST_REPORTED_RUN_NS: u64 = 1_000;
+
+/// The longest text that a measuring program may report as its time, in bytes: one number and an end of line.
+pub const REPORTED_TIME_BYTES_MAX: usize = 64;
+/// The longest time that a measuring program may report: no contract lets a run take longer.
+pub const REPORTED_TIME_MAX: Span = Span::hours(24);
 
 /// The largest chance of a false win at a screening (docs/judging.md); a screening win only starts a confirmation.
 pub const SCREENING_ALPHA: f64 = 0.05;
@@ -184,6 +193,8 @@ pub const EVENTS_KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const EVENT_READERS_MAX: usize = 256;
 /// How often a silent stream of events shows that it is alive.
 pub const EVENTS_KEEP_ALIVE: Span = Span::seconds(15);
+/// How long the rig's own thread may take to answer before it counts as hung: far beyond its slowest answer.
+pub const HEALTH_ANSWER_MAX: Span = Span::seconds(5);
 /// How long an idle connection stays open: longer than a client that polls takes between two asks.
 pub const REST_KEEP_ALIVE: Span = Span::seconds(75);
 /// How long answers under way may take once the rig ends.
@@ -202,8 +213,36 @@ pub const RECORDS_LOCK_WAIT_MAX: Span = Span::seconds(5);
 pub const RECORDS_RETRY_EVERY: Span = Span::seconds(1);
 /// Events kept for readers that fall behind; one that missed some is told so.
 pub const EVENTS_KEPT: usize = 4_096;
+/// Verdicts that are given again without measuring, the oldest out first (rule D5): a few megabytes.
+pub const SETTLED_VERDICTS_MAX: usize = 10_000;
 /// Jobs that may wait at once; the next is refused.
 pub const JOBS_QUEUED_MAX: usize = 200_000;
+/// Ended jobs, and as many ended development runs, that stay in memory; older ones are read from the records.
+pub const ENDED_KEPT: usize = 512;
+/// Ended runs that stay in memory.
+pub const ENDED_RUNS_KEPT: usize = 64;
+/// Idempotency keys that stay in memory once they are answered; older ones are looked up in the records (rule A13).
+pub const KEYS_REMEMBERED: usize = 4_096;
+/// Entries of the log after which a checkpoint is written, or as many as are open where those are more: a start reads
+/// the checkpoint and what came after it.
+pub const CHECKPOINT_EVERY: u64 = 2_048;
+/// Records up to this size are looked through page by page at each start, in bytes: it takes well under a second.
+pub const RECORDS_CHECKED_BYTES: u64 = 64 * 1024 * 1024;
+/// What a data folder may hold of what can be pruned, in bytes, unless THERMITE_KEEP says otherwise.
+pub const KEEP_BYTES: u64 = 20 * 1024 * 1024 * 1024;
+/// The room below which a disk takes no new work, in bytes, unless THERMITE_DISK_FLOOR says otherwise: what the work
+/// under way can still write down.
+pub const DISK_FLOOR_BYTES: u64 = 256 * 1024 * 1024;
+/// How often the room on the data folder's disk is looked at.
+pub const DISK_LOOK_EVERY: Span = Span::seconds(2);
+/// How often the data folder is held against its byte budget.
+pub const BUDGET_LOOK_EVERY: Span = Span::seconds(60);
+/// Rows that one transaction of pruning takes: appends wait no longer than it.
+pub const PRUNE_ROWS_MAX: u32 = 512;
+/// How long pruning the git store may take in one go; submits wait for it.
+pub const STORE_PRUNE_MAX: Span = Span::seconds(30);
+/// How long a commit stays in the git store that nothing refers to: what is being submitted refers to it soon.
+pub const STORE_KEPT_MIN: Span = Span::hours(1);
 
 /// The largest line of the input log read, in bytes: the state of a judge queue with all jobs that may wait.
 pub const INPUT_LINE_BYTES_MAX: usize = 256 * 1024 * 1024;

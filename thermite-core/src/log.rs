@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::dev_run::{DevRunEnd, DevRunSpec};
-use crate::ids::{Arrival, DevRunId, HoldId, JobId, RunId};
+use crate::ids::{Arrival, DevRunId, HoldId, JobId, MemberId, RunId};
 use crate::job::{JobOutcome, JobSpec, StageKind};
-use crate::noise::Noise;
+use crate::noise::{ChampionTwice, Noise, NoiseDoubt, NoiseKey};
 use crate::run::{RunSpec, RunState};
 use crate::settings::LiveSettings;
 
@@ -18,6 +18,11 @@ use crate::settings::LiveSettings;
 pub enum LogEntry {
     /// The rig started over the same data folder.
     RigStarted,
+    /// The data folder was restored from a backup: what was given out since the backup is not known.
+    RigRestored {
+        /// How far arrivals and hold numbers jump ahead, so that none is given out twice (rule A1).
+        numbers_skipped: u64,
+    },
     /// A run was started.
     RunStarted {
         /// The run.
@@ -97,10 +102,50 @@ pub enum LogEntry {
         /// The job that won.
         by: JobId,
     },
+    /// A job's outcome is the verdict that the same asking is given from here on (rule D5).
+    VerdictSettled {
+        /// The job, over by now.
+        job: JobId,
+        /// What makes askings the same: [`crate::settled::key`].
+        key: String,
+    },
+    /// A job is about to end with the verdict of another, without being measured.
+    VerdictReused {
+        /// The job.
+        job: JobId,
+        /// The job that was measured.
+        from: JobId,
+        /// Where that one's screening was won, with the hash of the record.
+        screened: Option<(MemberId, String)>,
+    },
     /// A device's noise was measured.
     NoiseMeasured {
         /// What was found, with its key.
         noise: Noise,
+    },
+    /// A measure of noise is not to be used any more: the next stage takes it anew.
+    NoiseDoubted {
+        /// Which.
+        key: NoiseKey,
+        /// Why.
+        why: NoiseDoubt,
+    },
+    /// An attempt measured the champion against itself; the device's lifelong alarm takes it.
+    ChampionTwice {
+        /// The blocks.
+        blocks: ChampionTwice,
+    },
+    /// A device's alarm was raised: it is out of service until somebody has looked.
+    DeviceQuarantined {
+        /// The device's UUID.
+        device: String,
+        /// The sentence to show.
+        why: String,
+    },
+    /// Somebody has looked: the device comes back, and its alarm begins anew.
+    QuarantineCleared {
+        /// The device's UUID.
+        device: String,
     },
     /// What may be set while the rig runs was set; the newest stands.
     SettingsChanged {
@@ -130,4 +175,13 @@ pub enum LogEntry {
         /// How.
         end: DevRunEnd,
     },
+}
+
+/// A check sum of an entry as it is written: damage on the disk must not read as another fact.
+///
+/// FNV-1a, 64 bits: against luck, not against malice.
+pub fn check_sum(written: &[u8]) -> u64 {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    written.iter().fold(OFFSET, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(PRIME))
 }

@@ -198,6 +198,8 @@ pub enum PoolInput {
     },
     /// The records can or cannot be written.
     Recording(bool),
+    /// The disk has, or lacks, the room for new work.
+    Room(bool),
     /// The rig is ending: nothing is granted any more.
     Close,
 }
@@ -291,6 +293,7 @@ pub struct Pool {
     /// Whether the judge has told its work since the start: before, nothing is granted.
     work_known: bool,
     recording: bool,
+    room: bool,
     closed: bool,
 }
 
@@ -307,6 +310,7 @@ impl Pool {
             work: JudgeWork::default(),
             work_known: false,
             recording: true,
+            room: true,
             closed: false,
         }
     }
@@ -377,6 +381,7 @@ impl Pool {
                 }
             }
             PoolInput::Recording(recording) => self.recording = recording,
+            PoolInput::Room(room) => self.room = room,
             PoolInput::Close => self.closed = true,
         }
         self.match_all(now, &mut out);
@@ -469,7 +474,7 @@ impl Pool {
     }
 
     fn granting(&self) -> bool {
-        self.work_known && self.recording && !self.closed
+        self.work_known && self.recording && self.room && !self.closed
     }
 
     fn insert(&mut self, waiter: Waiter) -> u32 {

@@ -69,6 +69,8 @@ pub enum WaitReason {
     },
     /// The records cannot be written, so nothing is granted.
     Records,
+    /// The data folder's disk has too little room for new work, or had too little for the job's last attempt.
+    DiskFull,
     /// What was asked for, or what has come of it, is being made durable (rule D7).
     Durable,
     /// What ran under its hold is being ended and proved gone (rules A7, A10).
@@ -173,10 +175,12 @@ impl Wait {
             JudgesDevice::Out { why } => {
                 (WaitReason::NoReadyDevice { why: why.clone() }, WaitEnd::Unbounded { cause: NoLatest::NoReadyDevice })
             }
+            JudgesDevice::NoRoom => (WaitReason::DiskFull, WaitEnd::Unbounded { cause: NoLatest::DiskFull }),
             JudgesDevice::NoRecords => (WaitReason::Records, WaitEnd::Unbounded { cause: NoLatest::DiskFull }),
         };
         let end = match waits.reason {
             Some(WaitReason::RunPaused { .. }) => WaitEnd::Unbounded { cause: NoLatest::PausedRun },
+            Some(WaitReason::DiskFull) => WaitEnd::Unbounded { cause: NoLatest::DiskFull },
             _ => end,
         };
         Wait { reason: waits.reason.clone().unwrap_or(reason), place: waits.ahead, since, end }
@@ -254,6 +258,7 @@ impl fmt::Display for WaitReason {
             WaitReason::Retry { failures } => {
                 write!(f, "its next attempt after infrastructure failure {failures}")
             }
+            WaitReason::DiskFull => f.write_str("room on the data folder's disk"),
             WaitReason::Records => f.write_str("the records, which cannot be written"),
             WaitReason::Durable => f.write_str("the records to have it"),
             WaitReason::StopProof { member } => write!(f, "the proof that nothing of it is left on {member}"),

@@ -208,7 +208,7 @@ pub fn of_record(record: &VerdictRecord) -> Vec<String> {
     let constants = &record.constants;
     let accepted = record.after.len();
     let stage = record.facts.stage;
-    let lower = record.bounds.lower.map_or("none".to_owned(), percent);
+    let bound = record.bounds.lower.map_or("none".to_owned(), lower);
     let because = match record.stopped {
         StopReason::EvidenceAndGate => format!(
             "the evidence that it is faster crossed: ln W {ln_w:.2}, {:.2} wanted, and the estimate reached the gate of {}",
@@ -228,7 +228,7 @@ pub fn of_record(record: &VerdictRecord) -> Vec<String> {
         ),
     };
     let mut told =
-        vec![format!("{stage} ended after {accepted} blocks with {}: {because}; lower bound {lower}", record.verdict)];
+        vec![format!("{stage} ended after {accepted} blocks with {}: {because}; lower bound {bound}", record.verdict)];
     let thrown = causes(&record.blocks);
     if thrown.is_empty() {
         told.push(format!("{stage}: no block was thrown away"));
@@ -272,6 +272,7 @@ pub fn device_state(state: &DeviceView, now: Moment) -> String {
             stop_cause(cause),
             until.since(now)
         ),
+        DeviceView::Quarantined { why } => format!("quarantined: {why}"),
         DeviceView::Out { why, next_try } => format!("out of service: {why}; tried again in {}", next_try.since(now)),
     }
 }
@@ -322,6 +323,24 @@ pub fn stop_cause(cause: &StopCause) -> String {
         StopCause::Exited { .. } => "it ended".to_owned(),
         StopCause::StartFailed { why } => format!("it could not be started: {why}"),
     }
+}
+
+/// A lower bound in percent, rounded down: what is said must not be more than what is so.
+pub fn lower(ln: f64) -> String {
+    in_percent((libm::expm1(ln) * 1_000.0 + ROUNDING).floor() / 10.0)
+}
+
+/// An upper bound in percent, rounded up.
+pub fn upper(ln: f64) -> String {
+    in_percent((libm::expm1(ln) * 1_000.0 - ROUNDING).ceil() / 10.0)
+}
+
+/// A bound that is exact to the digits shown must not move for its last bit.
+const ROUNDING: f64 = 1e-9;
+
+fn in_percent(percent: f64) -> String {
+    // Adding zero makes a zero of one with a minus before it.
+    format!("{:+.1} %", percent + 0.0)
 }
 
 /// A speed-up given as its logarithm, in percent: `+14.1 %`.

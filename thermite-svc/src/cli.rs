@@ -2,12 +2,19 @@
 //!
 //! No runtime is started for a command that talks to a rig: it opens one connection and is gone.
 
+mod backup;
 mod cancel;
+mod completions;
 mod doctor;
 pub(crate) mod exit;
+mod exit_codes;
+mod find;
 pub(crate) mod follow;
+mod groups;
 pub(crate) mod ink;
 pub(crate) mod judge;
+mod man;
+mod noise;
 mod replay;
 mod run;
 mod runs;
@@ -16,13 +23,16 @@ mod serve;
 pub(crate) mod show;
 mod status;
 pub(crate) mod stop;
+mod token;
+mod top;
+pub(crate) mod verdict;
 pub(crate) mod verify;
 mod why;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use thermite_svc::settings::{data_folder, rig_url};
 
@@ -47,20 +57,21 @@ Examples:
   thermite run --lane 1 -- cargo bench          try a command on the device, in turn
   thermite judge --change my-branch             measure a change against the champion
 
-Exit codes: 0 done; 64 wrong usage; 69 refused; 70 infrastructure. `run`, `judge` and `try` have more: see their --help.";
+Exit codes: 0 done; 64 wrong usage; 69 refused; 70 infrastructure. `run`, `judge` and others have more: see \
+`thermite exit-codes`.";
 
 /// How to reach the rig.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Reaching the rig")]
 struct Reach {
     /// The rig's address, such as http://127.0.0.1:7077 [default: told by its data folder]
-    #[arg(long, value_name = "URL", env = "THERMITE_URL", hide_env = true)]
+    #[arg(long, global = true, value_name = "URL", env = "THERMITE_URL", hide_env = true)]
     url: Option<String>,
     /// The file with the token [default: the owner's, in the data folder]
-    #[arg(long, value_name = "FILE", env = "THERMITE_TOKEN_FILE", hide_env = true)]
+    #[arg(long, global = true, value_name = "FILE", env = "THERMITE_TOKEN_FILE", hide_env = true)]
     token_file: Option<PathBuf>,
     /// The rig's data folder
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR")]
     data: Option<PathBuf>,
 }
 
@@ -95,14 +106,33 @@ enum Command {
     End(OnRig<runs::ChangeArgs>),
     /// Show the rig: device, runs, who waits for what
     Status(OnRig<status::StatusArgs>),
+    /// Watch the rig live: devices, the line, blocks as they come
+    Top(OnRig<top::TopArgs>),
+    /// Show how much the devices vary by themselves, and the alarm on the harness
+    Noise(OnRig<noise::NoiseArgs>),
     /// Say why something waits, or came out as it did
     Why(OnRig<why::WhyArgs>),
     /// Cancel a development run, waiting or running
     Cancel(OnRig<cancel::CancelArgs>),
+    /// Make, list, rotate or revoke tokens of the rig
+    Token(OnRig<token::TokenArgs>),
+    /// Show a job's verdict: what may be claimed, block by block; also as a page
+    Verdict(OnRig<verdict::VerdictArgs>),
+    /// Take a backup of the rig's data folder, whether or not it runs
+    Backup(backup::BackupArgs),
+    /// Make a data folder of a backup
+    Restore(backup::RestoreArgs),
     /// Replay a rig's input log: the same machines, the same decisions
     Replay(replay::ReplayArgs),
     /// Recompute a verdict from its record, bit for bit
     Verify(OnRig<verify::VerifyArgs>),
+    /// Print what a shell needs to complete commands
+    Completions(completions::CompletionsArgs),
+    /// Print or write manual pages
+    Man(man::ManArgs),
+    /// Show what each exit code says
+    #[command(name = "exit-codes")]
+    ExitCodes(exit_codes::ExitCodesArgs),
 }
 
 /// What `try` takes.
@@ -115,12 +145,16 @@ struct TryArgs {
     /// Keep everything in this new or empty folder; else only the records stay
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
+    /// Plan for a speed-up of that many percent: a machine that is too noisy for 5 may do for 20
+    #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=100))]
+    plan: u8,
 }
 
 const AFTER_TRY: &str = "\
 Examples:
   thermite try
   thermite try --json --keep ./trial
+  thermite try --plan 20
 
 Serves this machine's CPUs as a rig on a free loopback port, lets three lanes try and submit a change each to a \
 small Rust program, and ends what it started. It takes a few minutes on a quiet machine; on a busy one it says \
@@ -131,7 +165,8 @@ Exit codes: 0 all steps ran, every verdict is of the expected kind, every record
 
 /// Runs the command that the arguments name.
 pub(crate) fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let parsed = commands().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(shown) => {
             // Help and version are no errors; where nobody reads them any more, nothing is lost.
@@ -150,10 +185,15 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
+/// All commands, with the list of them in groups.
+fn commands() -> clap::Command {
+    groups::grouped(Cli::command())
+}
+
 fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
     match &cli.command {
         Command::Try(args) => {
-            let wishes = Wishes { json: args.json, keep: args.keep.clone() };
+            let wishes = Wishes { json: args.json, keep: args.keep.clone(), plan_percent: args.plan };
             match try_out(&wishes, &Stop::listen()?, say) {
                 Ok(code) => Ok(code),
                 Err(fault) => {
@@ -171,9 +211,21 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
         Command::Resume(OnRig { args, reach }) => runs::change(args, RunChange::Resume, &reach.client()?, say),
         Command::End(OnRig { args, reach }) => runs::change(args, RunChange::End, &reach.client()?, say),
         Command::Status(OnRig { args, reach }) => status::status(args, &reach.client()?, say),
+        Command::Noise(OnRig { args, reach }) => noise::noise(args, &reach.client()?, say),
         Command::Why(OnRig { args, reach }) => why::why(args, &reach.client()?, say),
-        Command::Cancel(OnRig { args, reach }) => cancel::cancel(args, &reach.client()?, say),
         Command::Replay(args) => replay::replay(args, say),
+        Command::Cancel(OnRig { args, reach }) => cancel::cancel(args, &reach.client()?, say),
+        Command::Token(OnRig { args, reach }) => token::token(args, &reach.client()?, say),
+        Command::Top(OnRig { args, reach }) => top::top(args, || reach.client(), say),
+        Command::Verdict(OnRig { args, reach }) => verdict::verdict(args, reach.folder()?, || reach.client(), say),
+        Command::Completions(args) => Ok(completions::completions(args, commands(), say)),
+        Command::Man(args) => man::man(args, commands(), say),
+        Command::ExitCodes(args) => Ok(exit_codes::exit_codes(args, say)),
+        Command::Backup(args) => {
+            let folder = data_folder(args.data.clone(), &|name| std::env::var(name).ok())?;
+            Ok(backup::backup(args, &folder, say))
+        }
+        Command::Restore(args) => Ok(backup::restore(args, say)),
         Command::Verify(OnRig { args, reach }) => verify::verify(args, reach.folder()?, || reach.client(), say),
     }
 }
@@ -195,11 +247,35 @@ impl Reach {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_commands_are_well_formed() {
-        Cli::command().debug_assert();
+        commands().debug_assert();
+    }
+
+    #[test]
+    fn the_list_of_commands_names_each_once_and_under_a_heading() {
+        let help = commands().render_long_help().to_string();
+
+        for command in Cli::command().get_subcommands() {
+            let name = command.get_name();
+            let lines = help.lines().filter(|line| line.split_whitespace().next() == Some(name)).count();
+            assert_eq!(lines, 1, "{name} is listed {lines} times:\n{help}");
+        }
+        let headings = help.lines().filter(|line| line.ends_with(':') && !line.starts_with(' ')).count();
+        assert!(headings >= 6, "{help}");
+    }
+
+    #[test]
+    fn the_help_of_each_command_names_its_exit_codes() {
+        let mut whole = Cli::command();
+        for row in exit::TABLE {
+            let Some(command) = whole.find_subcommand_mut(row.command) else { continue };
+            let help = command.render_long_help().to_string();
+            let first = row.code.split("..").next().unwrap();
+            let is_said = row.code.contains("..") || help.contains(&format!("{first} "));
+            assert!(is_said, "{}'s help does not say {}:\n{help}", row.command, row.code);
+        }
     }
 
     #[test]

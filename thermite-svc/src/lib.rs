@@ -2,11 +2,17 @@
 //!
 //! The command line is the binary's own (`main.rs`, `cli`).
 
+pub mod backup;
+pub mod budget;
 pub mod device_lock;
 pub mod folder;
 pub mod input_log;
+pub mod metrics;
+pub mod plain;
 pub mod records;
+pub mod report;
 pub mod serve;
 pub mod server;
 pub mod settings;
+pub mod size;
 pub mod tokens;

@@ -3,8 +3,13 @@
 //! Write-ahead log, `synchronous = FULL`, one writer thread. Everything that is queued when the writer is free goes
 //! into one transaction (group commit), and an append is answered after that transaction is on the disk. Reading the
 //! log back is [`RecordsReader`]'s, on a connection of its own. There is deliberately no query that policy could
-//! lean on: state is the fold of the log.
+//! lean on: state is the fold of the log. What is over is kept as rows beside it, to be read when it has left the rig's
+//! memory; checkpoints make a start short; the log's beginning and other old rows may be pruned.
 
+mod checkpoint;
+mod ended;
+mod mark;
+mod prune;
 mod reader;
 mod schema;
 mod tokens;
@@ -17,18 +22,22 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use futures_util::future::LocalBoxFuture;
-use thermite_actors::ports::{Batch, Records, RecordsFault};
-use thermite_core::log::LogEntry;
+use thermite_actors::ports::{Batch, Checkpoint, FromRecords, Past, Records, RecordsFault, WhichEnded};
 use tokio::sync::oneshot;
 
+pub use mark::MARK;
+pub use prune::{Prune, RecordsSize};
 pub use reader::{Recorded, RecordsReader, VerdictReader, VerdictText};
-pub use schema::{OpenFault, SCHEMA};
+pub use schema::{OpenFault, SCHEMA, copy_of};
 pub(crate) use tokens::{TokenRecord, TokenTable};
 
 use writer::Ask;
 
 /// The database's name in the data folder.
 pub const FILE: &str = "rig.db";
+
+/// The outputs of development runs, as a kind of what is pruned.
+pub const OUTPUTS: &str = "outputs";
 
 /// The log and the verdict records of one data folder, open for writing.
 pub struct SqliteRecords {
@@ -37,6 +46,22 @@ pub struct SqliteRecords {
     verdicts: VerdictReader,
     commits: Arc<AtomicU64>,
     writer: Option<JoinHandle<()>>,
+}
+
+/// Takes old rows away, a few at a time. May be cloned and used from any thread.
+#[derive(Clone)]
+pub struct Pruner(mpsc::Sender<Ask>);
+
+impl Pruner {
+    /// Takes some of what may be taken, the oldest first; how many, 0 where there are none left.
+    ///
+    /// # Errors
+    /// Where the records are closed or cannot be written.
+    pub async fn take(&self, prune: Prune) -> Result<usize, RecordsFault> {
+        let (answer, answered) = oneshot::channel();
+        let sent = self.0.send(Ask::Prune { prune, answer });
+        answer_of(sent.is_ok(), answered).await
+    }
 }
 
 /// Remembers which request an idempotency key stands for (rule A13). May be cloned and used from any thread.
@@ -94,6 +119,11 @@ impl SqliteRecords {
         Keys(self.asks.clone())
     }
 
+    /// Takes old rows away.
+    pub fn pruner(&self) -> Pruner {
+        Pruner(self.asks.clone())
+    }
+
     /// Transactions committed since the records were opened: appends over commits is what group commit gains.
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)
@@ -135,10 +165,28 @@ impl Records for SqliteRecords {
         Box::pin(async move { answer_of(sent.is_ok(), answered).await })
     }
 
-    fn load(&self) -> LocalBoxFuture<'static, Result<Vec<LogEntry>, RecordsFault>> {
+    fn load(&self) -> LocalBoxFuture<'static, Result<Past, RecordsFault>> {
         let (answer, answered) = oneshot::channel();
         let sent = self.asks.send(Ask::Load { answer });
         Box::pin(async move { answer_of(sent.is_ok(), answered).await })
+    }
+
+    fn ended(&self, which: WhichEnded) -> LocalBoxFuture<'static, Result<FromRecords, RecordsFault>> {
+        Box::pin(self.verdicts.ended(which))
+    }
+
+    fn checkpoint(&self, checkpoint: Checkpoint) -> LocalBoxFuture<'static, Result<(), RecordsFault>> {
+        let (answer, answered) = oneshot::channel();
+        let asks = self.asks.clone();
+        // Off the policy's thread and the writer's: with much open work it is long.
+        let started = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(move || {
+            match checkpoint::written(&checkpoint) {
+                // A writer that is gone drops the answer, which says so.
+                Ok(written) => drop(asks.send(Ask::Checkpoint { written, answer })),
+                Err(fault) => drop(answer.send(Err(fault))),
+            }
+        });
+        Box::pin(async move { answer_of(started.is_ok(), answered).await })
     }
 }
 
@@ -154,6 +202,11 @@ impl Keys {
         let sent = self.0.send(Ask::TakeKey { key: key.to_owned(), request, answer });
         answer_of(sent.is_ok(), answered).await
     }
+}
+
+/// The layout of a database, where it is thermite's and not newer than this program; 0 for an empty one.
+pub(crate) fn layout_of(connection: &rusqlite::Connection, folder: &Path, file: &Path) -> Result<u32, OpenFault> {
+    schema::refuse_foreign(connection, folder, file)
 }
 
 async fn answer_of<T>(sent: bool, answered: oneshot::Receiver<Result<T, RecordsFault>>) -> Result<T, RecordsFault> {

@@ -11,11 +11,14 @@ use thermite_actors::ports::{InputLog, Outputs, Records};
 use thermite_actors::rig::{Rig, RigSetup};
 use thermite_core::refusal::InfrastructureFailure;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
+use crate::budget::{Budget, Stores};
 use crate::device_lock::{DeviceLock, DeviceLockFault};
 use crate::folder::{DataFolder, Endpoint, FolderFault};
 use crate::input_log::{FileInputLog, Sizes};
+use crate::metrics::{Counted, Metrics};
 use crate::records::{OpenFault, SqliteRecords};
 use crate::server::{self, Door, DoorClosing};
 use crate::settings::Settings;
@@ -39,6 +42,8 @@ pub struct Parts {
     pub setup: RigSetup,
     /// Where development runs' output is read.
     pub outputs: Arc<dyn Outputs>,
+    /// Stores of commits that may be pruned, where there are any.
+    pub stores: Option<Arc<dyn Stores>>,
 }
 
 /// The rig could not be brought up.
@@ -124,6 +129,7 @@ pub struct Service {
     token_made: bool,
     server: ServerHandle,
     closing: DoorClosing,
+    budget: JoinHandle<()>,
 }
 
 impl Service {
@@ -149,19 +155,22 @@ impl Service {
         let inputs = FileInputLog::open(folder.path(), Sizes::default())
             .map_err(|source| ServeFault::System { what: "the input log's thread", source })?;
         let inputs = Rc::new(inputs);
+        let metrics = Metrics::new();
+        let counted = Counted::new(Rc::clone(&records) as Rc<dyn Records>, Arc::clone(&metrics));
+        let within = settings.clone();
         let ground = Ground {
             folder: Rc::clone(&folder),
             settings,
-            records: Rc::clone(&records) as Rc<dyn Records>,
+            records: Rc::new(counted),
             inputs: Rc::clone(&inputs) as Rc<dyn InputLog>,
         };
-        let Parts { setup, outputs } = assemble(ground).await.map_err(ServeFault::Assemble)?;
+        let Parts { setup, outputs, stores } = assemble(ground).await.map_err(ServeFault::Assemble)?;
         // Before the rig starts, which ends what it takes for leftovers on its devices.
         let facts = setup.members.iter().map(|member| member.driver.facts());
         let devices = facts.map(|facts| DeviceLock::take(&locks, &facts, folder.path())).collect::<Result<_, _>>()?;
         let rig = Rig::start(setup).await?;
         info!(token = %tokens.owner(), "the owner's token opens the door");
-        let (door, closing) = Door::new(rig.clone(), outputs, records.verdicts(), records.keys(), tokens);
+        let (door, closing) = Door::new(rig.clone(), outputs, records.verdicts(), records.keys(), tokens, metrics);
         let local = |source| ServeFault::System { what: "the listening address", source };
         let address = listener.local_addr().map_err(local)?;
         let server = server::start(door, listener, workers)
@@ -178,7 +187,20 @@ impl Service {
             }
         };
         info!(%address, "listening");
-        Ok(Service { rig, folder, records, inputs, _devices: devices, endpoint, token_made, server: handle, closing })
+        let budget = Budget::new(folder.path(), &within, rig.clone(), records.verdicts(), records.pruner(), stores);
+        let budget = actix_web::rt::spawn(budget.hold());
+        Ok(Service {
+            rig,
+            folder,
+            records,
+            inputs,
+            _devices: devices,
+            endpoint,
+            token_made,
+            server: handle,
+            closing,
+            budget,
+        })
     }
 
     /// Where it listens.
@@ -205,6 +227,7 @@ impl Service {
     /// records come to rest.
     pub async fn end(self) {
         self.folder.forget_endpoint();
+        self.budget.abort();
         let server = actix_web::rt::spawn(self.server.stop(true));
         self.rig.end().await;
         self.closing.over();

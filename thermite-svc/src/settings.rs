@@ -12,6 +12,9 @@
 //! | containment of runs | `THERMITE_CONTAINMENT` | `best`; `namespaces`, `uid` or `children` take that layer or do not serve, each also with `,no-cgroup` |
 //! | what is logged | `THERMITE_LOG` | `info`; a level, or `TARGET=LEVEL` with commas between |
 //! | folder of the devices' locks | `THERMITE_DEVICE_LOCKS` | `/run/lock`, else `/tmp`: one that all rigs of the machine share |
+//! | what the data folder may hold of what can be pruned | `THERMITE_KEEP` | `20GiB` ([`crate::budget`]) |
+//! | room below which its disk takes no new work | `THERMITE_DISK_FLOOR` | `256MiB` |
+//! | how often the folder is held against that | `THERMITE_KEEP_EVERY` | 60, in seconds |
 //! | where load and CPUs are read | `THERMITE_PROC_ROOT` | `/`; for tests and embedders: a folder with `proc`, `sys` and `etc` in it that is read instead of this machine's, which the log and every record then say |
 //!
 //! The uids lie in a range that Debian and systemd leave unused (61000 to 61183).
@@ -26,6 +29,7 @@ use thermite_core::limits;
 use thermite_core::time::Span;
 
 use crate::device_lock;
+use crate::size::Size;
 
 /// How a rig is set up on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +50,12 @@ pub struct Settings {
     pub device_locks: PathBuf,
     /// A folder with `proc`, `sys` and `etc` in it whose load is read instead of this machine's; none is the rule.
     pub proc_root: Option<PathBuf>,
+    /// What the data folder may hold of what can be pruned, in bytes.
+    pub keep: u64,
+    /// Room below which its disk takes no new work, in bytes.
+    pub disk_floor: u64,
+    /// How often the folder is held against its byte budget.
+    pub keep_every: Span,
     /// What the rig itself is told.
     pub rig: RigSettings,
 }
@@ -101,6 +111,15 @@ impl Settings {
             log: log(&environment)?,
             device_locks: device_locks(&environment)?,
             proc_root: proc_root(&environment)?,
+            keep: size(&environment, "THERMITE_KEEP", limits::KEEP_BYTES, 1 << 20)?,
+            disk_floor: size(&environment, "THERMITE_DISK_FLOOR", limits::DISK_FLOOR_BYTES, 0)?,
+            keep_every: Span::seconds(number(
+                &environment,
+                "THERMITE_KEEP_EVERY",
+                limits::BUDGET_LOOK_EVERY.as_millis() / 1_000,
+                1,
+                86_400,
+            )?),
             rig: RigSettings { dev_run_wait: Span::seconds(wait), lanes_most: lanes as u8 },
         })
     }
@@ -232,6 +251,20 @@ fn listen(
         });
     }
     Ok(address)
+}
+
+fn size(
+    environment: &impl Fn(&str) -> Option<String>,
+    setting: &'static str,
+    default: u64,
+    least: u64,
+) -> Result<u64, SettingFault> {
+    let Some(text) = environment(setting) else { return Ok(default) };
+    match text.parse::<Size>() {
+        Ok(Size(bytes)) if bytes >= least => Ok(bytes),
+        Ok(_) => Err(SettingFault { setting, value: text, expected: format!("at least {}", Size(least)) }),
+        Err(expected) => Err(SettingFault { setting, value: text, expected: expected.to_string() }),
+    }
 }
 
 fn number(

@@ -43,6 +43,8 @@ pub(crate) struct Wishes {
     pub(crate) json: bool,
     /// Where everything stays; else only the records do, in a folder under the temporary one.
     pub(crate) keep: Option<PathBuf>,
+    /// The speed-up that the kit's contract plans for, in percent.
+    pub(crate) plan_percent: u8,
 }
 
 /// Why it did not come to its end.
@@ -109,7 +111,7 @@ pub(crate) fn try_out(wishes: &Wishes, stop: &Stop, say: &Say) -> Result<u8, Try
     let began = Instant::now();
     kit::needs_are_here()?;
     let mut place = Place::make(wishes.keep.as_deref())?;
-    match in_place(&mut place, began, stop, say) {
+    match in_place(&mut place, wishes, began, stop, say) {
         Ok(report) => {
             place.keep_records();
             if wishes.json {
@@ -127,8 +129,8 @@ pub(crate) fn try_out(wishes: &Wishes, stop: &Stop, say: &Say) -> Result<u8, Try
     }
 }
 
-fn in_place(place: &mut Place, began: Instant, stop: &Stop, say: &Say) -> Result<Report, TryFault> {
-    let campaign = Campaign::lay_out(place.base())?;
+fn in_place(place: &mut Place, wishes: &Wishes, began: Instant, stop: &Stop, say: &Say) -> Result<Report, TryFault> {
+    let campaign = Campaign::lay_out(place.base(), wishes.plan_percent)?;
     let mut rig = OwnRig::start(&place.data(), &place.log(), stop, say)?;
     let base = place.base().display();
     say.aside(&format!("thermite: this machine as a CPU rig at {} in {base}; Ctrl-C ends it", rig.client().base()));
@@ -236,7 +238,11 @@ fn count_time(cost: &mut Cost, view: &RigView, since: Duration) {
         match &device.state {
             DeviceView::Held { by: Holder::Judge, .. } => cost.judge_ms += millis(since),
             DeviceView::Held { by: Holder::Lane(_), .. } => cost.dev_runs_ms += millis(since),
-            DeviceView::Sweeping | DeviceView::Ready | DeviceView::Stopping { .. } | DeviceView::Out { .. } => {}
+            DeviceView::Sweeping
+            | DeviceView::Ready
+            | DeviceView::Stopping { .. }
+            | DeviceView::Out { .. }
+            | DeviceView::Quarantined { .. } => {}
         }
     }
 }

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use serde::{Deserialize, Serialize};
-use thermite_actors::ports::{Batch, Records, RecordsFault};
+use thermite_actors::ports::{Batch, FromRecords, Past, Records, RecordsFault, WhichEnded};
+use thermite_core::fold::RigHistory;
 use thermite_core::log::LogEntry;
 use thermite_core::record::VerdictRecord;
 
@@ -62,19 +63,41 @@ impl Records for Journal {
         .boxed_local()
     }
 
-    fn load(&self) -> LocalBoxFuture<'static, Result<Vec<LogEntry>, RecordsFault>> {
+    fn load(&self) -> LocalBoxFuture<'static, Result<Past, RecordsFault>> {
+        let path = self.path.clone();
+        async move { elsewhere(move || entries(&path)).await.map(Past::from) }.boxed_local()
+    }
+
+    fn ended(&self, which: WhichEnded) -> LocalBoxFuture<'static, Result<FromRecords, RecordsFault>> {
         let path = self.path.clone();
         async move {
-            let read = move || -> io::Result<Vec<LogEntry>> {
-                let mut entries = Vec::new();
-                for line in BufReader::new(File::open(path)?).lines() {
-                    entries.extend(serde_json::from_str::<Line>(&line?)?.entries);
+            // Rarely asked, and of a short journal: it is read again.
+            let read = move || {
+                let mut history = RigHistory::default();
+                let mut ended = Vec::new();
+                for entry in entries(&path)? {
+                    ended.extend(history.ended_by(std::slice::from_ref(&entry)));
+                    history.apply(entry);
                 }
-                Ok(entries)
+                Ok(FromRecords::Kept(which.among(&ended)))
             };
-            let read = tokio::task::spawn_blocking(read).await;
-            read.map_err(io::Error::other).flatten().map_err(|fault| RecordsFault(fault.to_string()))
+            elsewhere(read).await
         }
         .boxed_local()
     }
+}
+
+fn entries(path: &Path) -> io::Result<Vec<LogEntry>> {
+    let mut entries = Vec::new();
+    for line in BufReader::new(File::open(path)?).lines() {
+        entries.extend(serde_json::from_str::<Line>(&line?)?.entries);
+    }
+    Ok(entries)
+}
+
+async fn elsewhere<T: Send + 'static>(
+    read: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, RecordsFault> {
+    let read = tokio::task::spawn_blocking(read).await;
+    read.map_err(io::Error::other).flatten().map_err(|fault| RecordsFault(fault.to_string()))
 }

@@ -10,7 +10,7 @@ use thermite_actors::host::clock::BootClock;
 use thermite_actors::host::cpu::CpuDriver;
 use thermite_actors::host::executor::{ExecutorSettings, HostExecutor};
 use thermite_actors::host::ids::OsIds;
-use thermite_actors::host::launch::{CaptureDir, Launcher, LauncherSettings};
+use thermite_actors::host::launch::{CaptureDir, Launcher, LauncherSettings, Wanted};
 use thermite_actors::host::workspaces::{Accounts, HostWorkspaces};
 use thermite_actors::ports::{MemberPorts, NoInputLog, RigSettings, RunRequest};
 use thermite_actors::rig::{Rig, RigSetup};
@@ -52,8 +52,7 @@ pub(crate) struct Harness {
 pub(crate) async fn start(place: &Place) -> Result<Harness, Box<dyn Error>> {
     std::fs::create_dir_all(&place.data)?;
     let data = place.data.canonicalize()?;
-    let is_root = std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
-    let accounts = if is_root { Accounts::dedicated(UID_BASE) } else { Accounts::rigs_user() };
+    let accounts = Accounts::of_this_user(UID_BASE);
     let lock = File::create(data.join("lock"))?;
     lock.try_lock().map_err(|_| format!("{} is in use by another one of these", data.display()))?;
     // The same folder gives the same name, by which a later start finds what a killed one left running.
@@ -65,6 +64,8 @@ pub(crate) async fn start(place: &Place) -> Result<Harness, Box<dyn Error>> {
         state: data.join("runs"),
         hidden: vec![data.clone()],
         program: LauncherSettings::THIS_PROGRAM.into(),
+        wanted: Wanted::BEST,
+        trial_uid: accounts.trial(),
     });
     let launcher = launcher.await?;
     let workspaces = HostWorkspaces::open(&data, accounts, std::env::var("PATH").unwrap_or_default())?;

@@ -1,6 +1,7 @@
 //! A rig with a repository, three lanes and fed load, which can be killed and started again on the same folder.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -67,6 +68,8 @@ pub(super) struct House {
     /// The layer its runs are contained by, where it is not the best there is.
     layer: Option<&'static str>,
     server: Mutex<Option<Own>>,
+    /// Settings of its rig beyond those of every house.
+    settings: Mutex<Vec<(&'static str, String)>>,
     agent: ureq::Agent,
     /// A word in the command lines of all that runs here.
     pub(super) tag: String,
@@ -114,7 +117,16 @@ impl House {
             .build()
             .new_agent();
         let tag = format!("whole-{}-{number}", std::process::id());
-        let house = House { who, apart: apart(&locks), layer: None, folder, server: Mutex::default(), agent, tag };
+        let house = House {
+            who,
+            apart: apart(&locks),
+            layer: None,
+            folder,
+            server: Mutex::default(),
+            settings: Mutex::default(),
+            agent,
+            tag,
+        };
         fs::write(house.path("probe"), "").unwrap();
         house.feed(load);
         house.lay_out(dev_run_max);
@@ -131,7 +143,12 @@ impl House {
         })
     }
 
-    /// The same, with runs contained by that layer.
+    /// Sets a variable that its rig is started with.
+    pub(super) fn set(&self, name: &'static str, value: &str) {
+        self.settings.lock().unwrap().push((name, value.to_owned()));
+    }
+
+    /// A house that serves, with runs contained by that layer.
     pub(super) fn served_on(who: Who, layer: &'static str, dev_run_max: &str) -> House {
         let mut house = House::build(who, Load::Quiet, dev_run_max);
         house.layer = Some(layer);
@@ -170,14 +187,19 @@ impl House {
         let repo = self.path("repo");
         fs::create_dir_all(repo.join("src")).unwrap();
         let probe = self.at("probe");
-        let kits =
-            [("kit.toml", dev_run_max, "stop"), ("short.toml", "5 s", "stop"), ("keep.toml", dev_run_max, "keep")];
-        for (name, most, leftovers) in kits {
+        let kits = [
+            ("kit.toml", dev_run_max, 3, 12, "stop"),
+            ("short.toml", "5 s", 3, 12, "stop"),
+            ("one-block.toml", dev_run_max, 1, 1, "stop"),
+            ("keep.toml", dev_run_max, 3, 12, "keep"),
+        ];
+        for (name, most, blocks_least, blocks_most, leftovers) in kits {
             let kit = format!(
                 "name = \"whole\"\ntarget = \"cpu\"\nbuild = [\"sh\", \"build.sh\"]\ncheck = [\"test\", \"-s\", \"src/loops\"]\n\
                  measure = [\"./busy\", \"work\", \"{probe}\", \"{}\"]\ntimer = \"reported\"\neditable = [\"src/**\"]\n\
                  artefacts = [\"busy\", \"src/loops\"]\n\n[contract]\nplan_percent = 50\ngate_percent = 10\n\
-                 blocks_least = 3\nblocks_most = 12\ndev_run_max = \"{most}\"\nleftovers = \"{leftovers}\"\n",
+                 blocks_least = {blocks_least}\nblocks_most = {blocks_most}\ndev_run_max = \"{most}\"\n\
+                 leftovers = \"{leftovers}\"\n",
                 self.tag
             );
             fs::write(repo.join(name), kit).unwrap();
@@ -266,6 +288,7 @@ impl House {
         let mut serve = self.command(&["serve", "--listen", "127.0.0.1:0"]);
         self.log_of(&mut serve);
         serve.env("THERMITE_PROC_ROOT", self.path("fed")).envs(self.apart.clone());
+        serve.envs(self.settings.lock().unwrap().iter().map(|(name, value)| (*name, value.as_str())));
         serve.envs(self.layer.map(|layer| ("THERMITE_CONTAINMENT", layer)));
         serve
     }
@@ -458,6 +481,21 @@ impl House {
         let (offset, total, cut) = (figure("thermite-offset"), figure("thermite-total"), figure("thermite-cut"));
         let complete = answer.headers()["thermite-complete"] == "true";
         Slice { offset, total, cut, complete, bytes: answer.body_mut().read_to_vec().unwrap().len() as u64 }
+    }
+
+    /// Reads the stream of events, one event after the other, while `go_on` says so or until it breaks.
+    pub(super) fn follow_events(&self, go_on: &mut dyn FnMut(&str) -> bool) {
+        let Some(endpoint) = self.endpoint() else { return };
+        let token = fs::read_to_string(self.data().join(OWNER_TOKEN)).unwrap();
+        let url = format!("{}/v1/events", endpoint.url);
+        let request = self.agent.get(url).header("authorization", format!("Bearer {}", token.trim()));
+        let Ok(mut answer) = request.call() else { return };
+        let lines = BufReader::new(answer.body_mut().as_reader()).lines();
+        for line in lines.map_while(Result::ok).filter(|line| line.starts_with("data:")) {
+            if !go_on(&line) {
+                return;
+            }
+        }
     }
 
     /// Waits until a development run's program runs.

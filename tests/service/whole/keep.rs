@@ -41,6 +41,8 @@ fn leftovers_are_kept_and_listed_until_the_rig_ends() {
         let said = format!("pid {} (escape), of development run {}", row["pid"], row["dev_run"].as_str().unwrap());
         assert!(status.out.contains("lane 1: left behind since ") && status.out.contains(&said), "{status:?}");
 
+        assert!(status.out.contains("  runs on it are contained by namespaces + "), "{status:?}");
+
         assert_eq!(house.terminate(), Some(0));
         assert_eq!(alive(&house, &tag), 0, "proved gone before the rig is");
         house.assert_traceless();

@@ -1,4 +1,5 @@
-//! `kill -9` of the rig at any moment: nothing that was acknowledged is lost, nothing is judged twice (rules A1, D7).
+//! `kill -9` of the rig at any moment, pruning and backups under way among them: nothing that was acknowledged is lost,
+//! nothing is judged twice, and asking again with the same key is asking once (rules A1, A13, D7).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,13 +34,21 @@ impl Drop for Over<'_> {
 }
 
 fn kill_often(who: Who, kills: u32, luck: &mut Luck) {
-    let Some(house) = House::served(who, Load::Quiet, "10 min") else { return };
+    let house = House::build(who, Load::Quiet, "10 min");
+    // Over its budget all the time, so that it prunes through all of its lives.
+    house.set("THERMITE_KEEP", "1MiB");
+    house.set("THERMITE_KEEP_EVERY", "1");
+    if !house.start() {
+        return;
+    }
+    house.begin_run("kit.toml");
     // The device's noise is measured once, by the first job: a kill every second would let no measure come to its end.
-    let mut asked = vec![(Kind::Faster, house.submit(&house.faster("j0")))];
+    let mut changes = vec![house.faster("j0")];
+    let mut asked = vec![(Kind::Faster, ask_once(&house, 0, &changes[0]))];
     house.judged(&asked[0].1);
     let over = AtomicBool::new(false);
     let mut moments: BTreeMap<&str, u32> = BTreeMap::new();
-    let lanes = std::thread::scope(|scope| {
+    let (lanes, backups) = std::thread::scope(|scope| {
         let is_over = Over(&over);
         let run = house.run();
         let lanes: Vec<_> = (1..=LANES)
@@ -48,6 +57,10 @@ fn kill_often(who: Who, kills: u32, luck: &mut Luck) {
                 scope.spawn(move || lane_goes_on(house, &path, over))
             })
             .collect();
+        let backups = scope.spawn({
+            let (house, over) = (&house, &over);
+            move || back_up_again_and_again(house, over)
+        });
         for kill in 0..kills {
             // The first half falls into a long queue. In the second the lanes have the device, or a job comes up to them.
             let in_queue = kill < kills / 2;
@@ -64,7 +77,8 @@ fn kill_often(who: Who, kills: u32, luck: &mut Luck) {
             for _ in 0..new {
                 let number = asked.len();
                 let (kind, change) = change(&house, number, luck);
-                asked.push((kind, house.submit(&change)));
+                asked.push((kind, ask_once(&house, number, &change)));
+                changes.push(change);
             }
             if luck.below(2) == 0 {
                 // Into what comes next, whatever it is.
@@ -82,18 +96,46 @@ fn kill_often(who: Who, kills: u32, luck: &mut Luck) {
             house.swept();
             let alive: Vec<_> = left.into_iter().filter(|process| process.is_alive()).collect();
             assert_eq!(alive, [], "the killed rig's processes live on");
+            let again = luck.below(asked.len() as u64) as usize;
+            assert_eq!(ask_once(&house, again, &changes[again]), asked[again].1, "asked again with the same key");
         }
         for (_, job) in &asked {
             house.judged(job);
         }
         drop(is_over);
-        lanes.into_iter().map(|lane| lane.join().unwrap()).collect::<Vec<_>>()
+        (lanes.into_iter().map(|lane| lane.join().unwrap()).collect::<Vec<_>>(), backups.join().unwrap())
     });
+    println!("{backups} backups were taken meanwhile, through the kills");
+    assert!(backups > 0, "no backup was taken");
+    let restored = house.say(&["restore", &house.at("kills.backup"), "--data", &house.at("restored")]);
+    assert_eq!(restored.code, Some(0), "{restored:?}");
     println!("as {who:?}: {kills} kills, during {moments:?}; {} jobs; the lanes' runs: {lanes:?}", asked.len());
     assert!(lanes.iter().any(|ends| ends.contains_key("rig_ended")), "no lane was told to run again: {lanes:?}");
     check_facts(&house, &asked);
     assert_eq!(house.terminate(), Some(0));
     house.assert_traceless();
+}
+
+/// Submits with a key of the job's own, and gives the job's path.
+fn ask_once(house: &House, number: usize, change: &str) -> String {
+    let body = json!({ "change": change, "champion": "main" });
+    let answer = house.send("POST", &format!("{}/jobs", house.run()), Some(&format!("job-{number}")), Some(&body));
+    let answer = answer.unwrap_or_else(|| panic!("no answer: {}", house.log_text())).ok();
+    format!("/v1/jobs/{}", answer["job"].as_str().unwrap())
+}
+
+/// Takes backups, the last of which stays; gives how many.
+fn back_up_again_and_again(house: &House, over: &AtomicBool) -> u32 {
+    let mut taken = 0;
+    while !over.load(Ordering::SeqCst) {
+        let said = house.say(&["backup", &house.at("next.backup"), "--data", &house.at("data")]);
+        // A rig that was killed leaves its records whole: a backup of them is one whoever is alive.
+        assert_eq!(said.code, Some(0), "{said:?}");
+        std::fs::rename(house.path("next.backup"), house.path("kills.backup")).unwrap();
+        taken += 1;
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    taken
 }
 
 /// What a change should turn out to be.
@@ -211,12 +253,19 @@ fn check_facts(house: &House, asked: &[(Kind, String)]) {
             }
             LogEntry::DevRunEnded { dev_run, .. } => ended_runs.push(*dev_run),
             LogEntry::RigStarted
+            | LogEntry::RigRestored { .. }
             | LogEntry::RunStarted { .. }
             | LogEntry::RunChanged { .. }
             | LogEntry::SentBack { .. }
             | LogEntry::ChampionMoved { .. }
             | LogEntry::SettingsChanged { .. }
-            | LogEntry::NoiseMeasured { .. } => {}
+            | LogEntry::VerdictSettled { .. }
+            | LogEntry::VerdictReused { .. }
+            | LogEntry::NoiseMeasured { .. }
+            | LogEntry::NoiseDoubted { .. }
+            | LogEntry::ChampionTwice { .. }
+            | LogEntry::DeviceQuarantined { .. }
+            | LogEntry::QuarantineCleared { .. } => {}
         }
     }
     let acknowledged: Vec<String> = asked.iter().map(|(_, job)| job.clone()).collect();

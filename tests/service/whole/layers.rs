@@ -1,8 +1,9 @@
 //! The whole rig where runs have no namespaces: nothing outlives a run, the judge judges, and the rig says what is in
 //! force.
 
-use super::escapes::{End, end_adversary};
+use super::escapes::{End, alive, end_adversary, tag};
 use super::house::{House, Who, everyone, is_root};
+use crate::binary::until;
 
 /// The layers below namespaces that each can have.
 fn layers() -> Vec<(Who, &'static str)> {
@@ -66,4 +67,29 @@ fn a_layer_that_is_not_to_be_had_is_said_and_nothing_is_served() {
                    the rig is not root; serve as root to have it)";
         assert!(said.err.contains(why), "{said:?}");
     }
+}
+
+#[test]
+fn a_run_that_kills_all_its_guards_puts_the_device_out_of_service_until_its_leftovers_are_swept() {
+    // Only where the run is its guards' own user can it.
+    let who = if is_root() { Who::Ordinary } else { Who::Me };
+    let house = House::served_on(who, "children,no-cgroup", "10 min");
+    let tag = tag(&house, "guards");
+    // Stopped first, so that neither ends the run when it sees the other's end.
+    let script = "launcher=$(cut -d' ' -f4 /proc/$PPID/stat); kill -STOP $launcher $PPID; kill -KILL $launcher $PPID; \
+                  exec \"$ESCAPE_BIN/escape\" sleep 300 $0";
+
+    let first = house.ask(1, &["sh", "-c", script, &tag]);
+    let end = house.ended(&first);
+
+    assert_eq!(end["end"], "not_proved", "{end}");
+    assert!(end["why"].as_str().unwrap().starts_with("all guards of the run were killed"), "{end}");
+    let device = || house.get("/v1/rig")["devices"][0]["state"].clone();
+    let state = device();
+    assert_eq!(state["state"], "out", "{state}");
+    until("what carries the run's mark is ended", || alive(&house, &tag) == 0);
+    // It comes back by itself, and serves.
+    let next = house.ask(2, &["true"]);
+    assert_eq!(house.ended(&next)["exit"]["code"], 0, "{}", house.log_text());
+    house.assert_traceless();
 }

@@ -42,34 +42,48 @@ pub(super) fn run_row(run: RunId, known: RunHistory) -> RunRow {
 }
 
 async fn runs(actors: Actors, after: Option<RunId>, most: usize) -> Result<Vec<RunRow>, No> {
-    look::recall(&actors, move |history| {
-        let place = |id: RunId, run: &RunHistory| (run.state == RunState::Ended, std::cmp::Reverse(id));
-        let after = after.and_then(|id| Some(place(id, history.runs.get(&id)?)));
-        let mut runs: Vec<_> = history.runs.iter().map(|(id, run)| (place(*id, run), *id, run)).collect();
-        runs.sort_by_key(|(place, ..)| *place);
-        let rest = runs.into_iter().filter(|(place, ..)| after.is_none_or(|after| *place > after));
-        rest.take(most).map(|(_, id, run)| run_row(id, run.clone())).collect()
+    let (mut rows, is_among_open) = look::recall(&actors, move |history| {
+        let open = |id: RunId| history.runs.get(&id).is_some_and(|run| run.state != RunState::Ended);
+        let is_among_open = after.is_none_or(open);
+        let newest_first = history.runs.iter().rev().filter(|(id, _)| open(**id));
+        let rest = newest_first.filter(|(id, _)| is_among_open && after.is_none_or(|after| **id < after));
+        let rows: Vec<RunRow> = rest.take(most).map(|(id, run)| run_row(*id, run.clone())).collect();
+        (rows, is_among_open)
     })
-    .await
+    .await?;
+    if rows.len() < most {
+        let before = after.filter(|_| !is_among_open);
+        rows.extend(
+            over::runs(&actors, before, most - rows.len()).await?.into_iter().map(|(id, run)| run_row(id, run)),
+        );
+    }
+    Ok(rows)
 }
 
 async fn run(actors: &Actors, run: RunId) -> Result<RunRow, No> {
-    let known = look::recall(actors, move |history| history.runs.get(&run).cloned()).await?;
+    let known = match look::recall(actors, move |history| history.runs.get(&run).cloned()).await? {
+        None => over::run(actors, run).await?,
+        known => known,
+    };
     known.map(|known| run_row(run, known)).ok_or(No::Refusal(Refusal::UnknownRun { run }))
 }
 
 async fn dev_runs(actors: Actors, msg: LookAtDevRuns) -> Result<Vec<DevRunRow>, No> {
     let LookAtDevRuns { run: of, after, most } = msg;
     run(&actors, of).await?;
-    let known = look::recall(&actors, move |history| {
+    // The records first: what ends meanwhile is in memory still.
+    let over = over::dev_runs(&actors, of, after, most).await?;
+    let mut known: BTreeMap<DevRunId, DevRunHistory> = over.into_iter().map(|run| (run.spec.dev_run, run)).collect();
+    let in_memory = look::recall(&actors, move |history| {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let rest = history.dev_runs.range((from, Bound::Unbounded)).filter(|(_, known)| known.spec.run == of);
-        rest.take(most).map(|(_, known)| known.clone()).collect::<Vec<DevRunHistory>>()
-    })
-    .await?;
+        rest.take(most).map(|(id, known)| (*id, known.clone())).collect::<Vec<(DevRunId, DevRunHistory)>>()
+    });
+    known.extend(in_memory.await?);
     let live = look::dev_runs(&actors).await;
     Ok(known
-        .into_iter()
+        .into_values()
+        .take(most)
         .map(|known| {
             let under_way = live.iter().find(|row| row.dev_run == known.spec.dev_run);
             under_way.cloned().unwrap_or_else(|| {

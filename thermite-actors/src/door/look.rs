@@ -15,6 +15,7 @@ use thermite_core::wait::Wait;
 
 use crate::judge_queue::{JudgeLook, LookAtJudge, WhichJobs};
 use crate::member::{LookAtMember, MemberLook, ToMember};
+use crate::noise;
 use crate::outbox::{Recall, RecordsState};
 use crate::pool::{LookAtPool, PoolLook};
 use crate::view::{DevRunStatus, DeviceRow, JobStatus, LeftoverRow};
@@ -33,6 +34,30 @@ struct Snapshot {
     lanes: Vec<crate::lane::LaneLook>,
     pool: PoolLook,
     judge: JudgeLook,
+}
+
+impl Snapshot {
+    fn devices(&self) -> Vec<(MemberId, DeviceFacts)> {
+        self.members.iter().map(|(member, look)| (*member, look.facts.clone())).collect()
+    }
+}
+
+/// What the noise of the rig's devices means for a job that is not over.
+fn job_warning(history: &RigHistory, devices: &[(MemberId, DeviceFacts)], known: &JobHistory) -> Option<String> {
+    let pinned = &known.spec.pinned;
+    devices
+        .iter()
+        .find_map(|(member, facts)| noise::warning(history, *member, facts, &pinned.kit_hash, &pinned.kit.contract))
+}
+
+/// What a device's noise means for the kits of runs that are not over.
+fn device_warnings(history: &RigHistory, member: MemberId, facts: &DeviceFacts) -> Vec<String> {
+    let open = history.runs.values().filter(|run| run.state != RunState::Ended);
+    let mut warnings: Vec<String> = open
+        .filter_map(|run| noise::warning(history, member, facts, &run.spec.kit_hash, &run.spec.kit.contract))
+        .collect();
+    warnings.dedup();
+    warnings
 }
 
 async fn snapshot(actors: &Actors, which: WhichJobs) -> Option<Snapshot> {
@@ -79,10 +104,18 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
     view.jobs_live = snapshot.judge.live_count;
     view.overlooked = snapshot.pool.overlooked;
     let live: Vec<JobId> = snapshot.judge.live.iter().map(|job| job.job).collect();
+    let devices = snapshot.devices();
     let recalled = recall(actors, move |history| {
         let noise: Vec<_> = history.noise.values().cloned().collect();
-        let jobs: BTreeMap<JobId, JobHistory> =
-            live.into_iter().filter_map(|id| Some((id, history.jobs.get(&id)?.clone()))).collect();
+        let jobs: BTreeMap<JobId, (JobHistory, Option<String>)> = live
+            .into_iter()
+            .filter_map(|id| {
+                let known = history.jobs.get(&id)?;
+                Some((id, (known.clone(), job_warning(history, &devices, known))))
+            })
+            .collect();
+        let warnings: BTreeMap<MemberId, Vec<String>> =
+            devices.iter().map(|(member, facts)| (*member, device_warnings(history, *member, facts))).collect();
         let runs: Vec<_> = history
             .runs
             .iter()
@@ -91,9 +124,9 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
             .chain(history.runs.iter().rev().filter(|(_, run)| run.state == RunState::Ended).take(RUNS_SHOWN))
             .map(|(id, run)| (*id, run.clone()))
             .collect();
-        (noise, jobs, runs)
+        (noise, jobs, runs, warnings)
     });
-    let Ok((noise, jobs, runs)) = recalled.await else { return view };
+    let Ok((noise, jobs, runs, mut warnings)) = recalled.await else { return view };
     view.devices = snapshot
         .members
         .iter()
@@ -102,7 +135,9 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
             facts: look.facts.clone(),
             state: look.state.clone(),
             refused: look.refused,
+            containment: look.containment.clone(),
             noise: noise.iter().filter(|noise| noise.key.device == look.facts.uuid).cloned().collect(),
+            warnings: warnings.remove(member).unwrap_or_default(),
         })
         .collect();
     view.runs = runs.into_iter().map(|(run, known)| list::run_row(run, known)).collect();
@@ -111,7 +146,10 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
         .judge
         .live
         .iter()
-        .filter_map(|live| Some(live_job_row(&snapshot, live, jobs.get(&live.job)?)))
+        .filter_map(|live| {
+            let (known, warning) = jobs.get(&live.job)?;
+            Some(JobRow { warning: warning.clone(), ..live_job_row(&snapshot, live, known) })
+        })
         .collect();
     view
 }
@@ -183,44 +221,70 @@ pub(super) async fn ended(actors: &Actors, id: DevRunId) -> Result<Option<DevRun
 }
 
 async fn recorded_dev_run(actors: &Actors, id: DevRunId) -> Result<DevRunHistory, No> {
-    let known = recall(actors, move |history| history.dev_runs.get(&id).cloned()).await?;
+    let known = match recall(actors, move |history| history.dev_runs.get(&id).cloned()).await? {
+        None => over::dev_run(actors, id).await?,
+        known => known,
+    };
     known.ok_or(No::Refusal(Refusal::UnknownDevRun { dev_run: id }))
 }
 
 pub(super) async fn job(actors: &Actors, id: JobId) -> Result<JobRow, No> {
-    let known: Option<JobHistory> = recall(actors, move |history| history.jobs.get(&id).cloned()).await?;
+    let known = match recall(actors, move |history| history.jobs.get(&id).cloned()).await? {
+        None => over::job(actors, id).await?,
+        known => known,
+    };
     let known = known.ok_or(No::Refusal(Refusal::UnknownJob { job: id }))?;
     if let Some(end) = &known.end {
         return Ok(job_row(&known, ended_status(&known, end)));
     }
     let snapshot = snapshot(actors, WhichJobs::These(vec![id])).await.ok_or_else(No::ending)?;
-    Ok(match snapshot.judge.live.iter().find(|live| live.job == id) {
+    let devices = snapshot.devices();
+    let warning = recall(actors, move |history| job_warning(history, &devices, history.jobs.get(&id)?)).await?;
+    let row = match snapshot.judge.live.iter().find(|live| live.job == id) {
         Some(live) => live_job_row(&snapshot, live, &known),
         None => job_row(&known, concluding(snapshot.now, snapshot.now)),
-    })
+    };
+    Ok(JobRow { warning, ..row })
 }
 
-pub(super) async fn jobs(actors: &Actors, run: RunId, after: Option<JobId>, most: usize) -> Vec<JobRow> {
+/// Jobs of a run in order of asking: those in memory, and those that only the records have.
+pub(super) async fn jobs(actors: &Actors, run: RunId, after: Option<JobId>, most: usize) -> Result<Vec<JobRow>, No> {
+    let from = match after {
+        None => None,
+        Some(id) => Some(arrival_of(actors, id).await?),
+    };
+    // The records first: what ends meanwhile is in memory still.
+    let over = over::jobs(actors, run, from, most).await?;
     let read = move |history: &RigHistory| {
-        let from = after.map(|id| history.jobs.get(&id).map_or(Arrival(0), |job| job.spec.arrival));
         let is_asked = |job: &&JobHistory| job.spec.run == run && from.is_none_or(|from| job.spec.arrival > from);
         let mut jobs: Vec<&JobHistory> = history.jobs.values().filter(is_asked).collect();
         jobs.sort_by_key(|job| job.spec.arrival);
         // Only what is listed is copied: a run may have a hundred thousand.
         jobs.into_iter().take(most).cloned().collect::<Vec<JobHistory>>()
     };
-    let Ok(known) = recall(actors, read).await else { return Vec::new() };
+    let mut known: BTreeMap<Arrival, JobHistory> = over.into_iter().map(|job| (job.spec.arrival, job)).collect();
+    known.extend(recall(actors, read).await?.into_iter().map(|job| (job.spec.arrival, job)));
+    let known: Vec<JobHistory> = known.into_values().take(most).collect();
     let open = known.iter().filter(|job| job.end.is_none()).map(|job| job.spec.job).collect();
-    let Some(snapshot) = snapshot(actors, WhichJobs::These(open)).await else { return Vec::new() };
+    let snapshot = snapshot(actors, WhichJobs::These(open)).await.ok_or_else(No::ending)?;
     let live: BTreeMap<JobId, &LiveJob> = snapshot.judge.live.iter().map(|live| (live.job, live)).collect();
-    known
+    Ok(known
         .iter()
         .map(|job| match (&job.end, live.get(&job.spec.job)) {
             (None, Some(live)) => live_job_row(&snapshot, live, job),
             (None, None) => job_row(job, concluding(snapshot.now, snapshot.now)),
             (Some(end), _) => job_row(job, ended_status(job, end)),
         })
-        .collect()
+        .collect())
+}
+
+/// A job's place in the order of all askings; before all others for one that is not there.
+async fn arrival_of(actors: &Actors, id: JobId) -> Result<Arrival, No> {
+    let known = recall(actors, move |history| history.jobs.get(&id).map(|job| job.spec.arrival)).await?;
+    match known {
+        Some(arrival) => Ok(arrival),
+        None => Ok(over::job(actors, id).await?.map_or(Arrival(0), |job| job.spec.arrival)),
+    }
 }
 
 pub(super) fn row_of(spec: &DevRunSpec, status: DevRunStatus) -> DevRunRow {
@@ -301,6 +365,8 @@ fn job_row(known: &JobHistory, status: JobStatus) -> JobRow {
         stage: known.stage,
         attempt: known.attempt,
         failures: known.failures.clone(),
+        warning: None,
+        reused_from: known.reused_from,
         status,
     }
 }

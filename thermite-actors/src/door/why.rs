@@ -36,9 +36,16 @@ async fn explain(actors: &Actors, name: String) -> Result<Explanation, No> {
             let known_run = history.runs.get(&run).cloned().map(|known| (known, open(run)));
             (history.dev_runs.get(&dev_run).cloned(), known_job.map(|job| (job, of_job)), known_run)
         });
-        match known.await? {
+        let (mut known_dev_run, mut known_job, mut known_run) = known.await?;
+        if known_dev_run.is_none() && known_job.is_none() && known_run.is_none() {
+            // What is over leaves the rig's memory after a while.
+            known_dev_run = over::dev_run(actors, dev_run).await?;
+            known_job = over::job(actors, job).await?.map(|job| (job, None));
+            known_run = over::run(actors, run).await?.map(|run| (run, (0, 0)));
+        }
+        match (known_dev_run, known_job, known_run) {
             (Some(known), _, _) => {
-                let now = dev_run_now(actors, dev_run).await?;
+                let now = if known.end.is_some() { None } else { dev_run_now(actors, dev_run).await? };
                 return Ok(Explanation::of_dev_run(dev_run, &known, now));
             }
             (None, Some((known, run)), _) => {
@@ -96,7 +103,7 @@ async fn device(actors: &Actors, name: &str) -> Result<Option<Explanation>, No> 
         }
         let holder = match look.state {
             DeviceView::Held { hold, .. } | DeviceView::Stopping { hold, .. } => Some(hold),
-            DeviceView::Sweeping | DeviceView::Ready | DeviceView::Out { .. } => None,
+            DeviceView::Sweeping | DeviceView::Ready | DeviceView::Out { .. } | DeviceView::Quarantined { .. } => None,
         };
         let mut told = Explanation::of_device(*member, &look.state, actors.clock.now());
         if let Some(hold) = holder {

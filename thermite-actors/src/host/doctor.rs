@@ -241,7 +241,7 @@ impl Finding {
 impl Abilities {
     fn layer(&self, layer: Isolation) -> Result<(), &str> {
         let found = self.layers.iter().find(|(known, _)| *known == layer);
-        found.map_or(Err("it was not tried"), |(_, result)| result.as_ref().map(|()| ()).map_err(String::as_str))
+        found.map_or(Err("it was not tried"), |(_, result)| result.as_ref().copied().map_err(String::as_str))
     }
 }
 

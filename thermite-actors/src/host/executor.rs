@@ -30,6 +30,7 @@ mod artefact;
 mod holds;
 mod judge;
 mod kept;
+mod room;
 
 use holds::{HeldDevRun, Hold, Holds};
 use kept::Kept;
@@ -155,6 +156,10 @@ impl Executor for HostExecutor {
     fn step(&self, hold: HoldId, stage: StageRef, step: StageStep) -> LocalBoxFuture<'static, StepReport> {
         let inner = Rc::clone(&self.inner);
         Box::pin(async move { inner.step(hold, &stage, step).await })
+    }
+
+    fn containment(&self) -> Option<String> {
+        Some(self.inner.launcher.containment().to_string())
     }
 
     fn leftovers(&self) -> Vec<Leftovers> {

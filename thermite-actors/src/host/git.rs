@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 
 pub mod capture;
 pub mod command;
+mod prune;
 mod size;
+pub mod whole;
 
 use command::{GitCommand, GitFault, path_of};
 
@@ -26,6 +28,12 @@ const ATTRIBUTES: &str =
     "* -text -eol -ident -filter -working-tree-encoding -export-ignore -export-subst -diff -merge\n";
 const CONFIG: &str = "[core]\n\tfsync = committed,loose-object,reference\n[safe]\n\tdirectory = *\n[gc]\n\tauto = 0\n\
                       [maintenance]\n\tauto = false\n[transfer]\n\tunpackLimit = 100\n";
+
+/// Whether such words are a disk's without room: what the C library says of ENOSPC and EDQUOT; git runs with
+/// `LC_ALL=C`, and Rust sets no locale.
+pub fn is_no_room(said: &str) -> bool {
+    ["No space left on device", "Disk quota exceeded"].iter().any(|words| said.contains(words))
+}
 
 /// A commit's name, in full.
 pub type Commit = String;
@@ -254,6 +262,17 @@ impl Git {
         cat_file().run([OsString::from("blob"), object]).map(Some)
     }
 
+    /// Whether a path of a kept commit is a symbolic link.
+    ///
+    /// # Errors
+    /// Where git fails.
+    pub fn is_link(&self, repository: &Repository, commit: &str, path: &Path) -> Result<bool, GitFault> {
+        let store = self.store(repository)?;
+        let list = self.command("ls-tree").git_dir(&store);
+        let entry = list.run([OsString::from("-z"), commit.into(), "--".into(), path.as_os_str().to_owned()])?;
+        Ok(entry.starts_with(b"120000 "))
+    }
+
     /// The paths that differ between two kept commits, in git's order.
     ///
     /// # Errors
@@ -353,6 +372,7 @@ impl Git {
 }
 
 /// A folder removed with all that is in it when the value goes away.
+#[derive(Debug)]
 struct Scratch(PathBuf);
 
 impl Scratch {

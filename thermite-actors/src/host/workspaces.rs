@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use futures_util::future::LocalBoxFuture;
 
@@ -22,7 +23,7 @@ use thermite_core::refusal::{InfrastructureFailure, Refusal};
 use thermite_core::run::RunSpec;
 
 use super::git::command::GitFault;
-use super::git::{Git, Repository, Worktree};
+use super::git::{self, Git, Repository, Worktree};
 use super::kit::{self, Editable};
 use super::launch::{Identity, hand_over};
 use crate::ports::{RunRequest, Workspaces};
@@ -101,8 +102,10 @@ struct Shared {
     trees_file: PathBuf,
     /// Champions that are kept, with their kits: a commit never changes, and a queue's jobs all start from a few.
     champions: Mutex<BTreeMap<KeptChampion, (Kit, String)>>,
-    /// One thread at a time writes into the stores.
+    /// One thread at a time writes into the stores, or prunes them.
     storing: Mutex<()>,
+    /// When each commit was last asked for in this life: what is being submitted is not in the log yet.
+    recent: Mutex<BTreeMap<String, Instant>>,
     /// One thread at a time lays out or takes away the judge's copies: a layout that nobody waits for any more must not
     /// come after its job was forgotten.
     laying: Mutex<()>,
@@ -138,6 +141,7 @@ impl HostWorkspaces {
                 trees_file,
                 champions: Mutex::new(BTreeMap::new()),
                 storing: Mutex::new(()),
+                recent: Mutex::new(BTreeMap::new()),
                 laying: Mutex::new(()),
             }),
         })
@@ -188,6 +192,25 @@ impl HostWorkspaces {
             Side::Change => names.nth(1),
         };
         Some(attempt.join(name?))
+    }
+
+    /// Takes out of the stores what neither `needed` nor anything asked for within the last hour refers to; gives how
+    /// many commits were let go. Works on the calling thread; submits wait for it, at most [`limits::STORE_PRUNE_MAX`]
+    /// a command.
+    ///
+    /// # Errors
+    /// A sentence, where git fails or takes too long; what is left is tried another time.
+    pub fn prune(&self, needed: &BTreeSet<String>) -> Result<usize, String> {
+        let _storing = in_turn(&self.shared.storing);
+        // In this order: a champion found in memory after this is looked for in the store again, and waits for it.
+        in_turn(&self.shared.champions).clear();
+        let mut kept = needed.clone();
+        {
+            let mut recent = in_turn(&self.shared.recent);
+            recent.retain(|_, asked| asked.elapsed() < limits::STORE_KEPT_MIN.to_std());
+            kept.extend(recent.keys().cloned());
+        }
+        self.shared.git.prune(&kept).map_err(|fault| fault.to_string())
     }
 
     /// Takes what a job's attempts laid out off the disk, on the calling thread.
@@ -246,7 +269,7 @@ impl From<GitFault> for No {
     fn from(fault: GitFault) -> No {
         let why = fault.to_string();
         match fault {
-            GitFault::Failed { .. } | GitFault::Unexpected(_) if NO_ROOM.iter().any(|said| why.contains(said)) => {
+            GitFault::Failed { .. } | GitFault::Unexpected(_) if git::is_no_room(&why) => {
                 InfrastructureFailure::DiskFull { why }.into()
             }
             GitFault::Failed { .. } | GitFault::Unexpected(_) => Refusal::Repository { why }.into(),
@@ -254,9 +277,6 @@ impl From<GitFault> for No {
         }
     }
 }
-
-/// What the C library says of ENOSPC and EDQUOT; git runs with `LC_ALL=C`, and Rust sets no locale.
-const NO_ROOM: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
 
 impl Shared {
     fn open_run(&self, request: &RunRequest) -> Result<RunSpec, No> {
@@ -271,7 +291,13 @@ impl Shared {
         Ok(RunSpec { repo: repository.path, kit_path, kit, kit_hash, champion, lanes })
     }
 
+    /// Remembers that a commit is asked for, so that it is not pruned before the log refers to it.
+    fn note(&self, commit: &str) {
+        in_turn(&self.recent).insert(commit.to_owned(), Instant::now());
+    }
+
     fn keep(&self, repository: &Repository, commit: &str) -> Result<(), GitFault> {
+        self.note(commit);
         let _storing = in_turn(&self.storing);
         self.git.keep(repository, commit)
     }
@@ -280,6 +306,7 @@ impl Shared {
     fn champion(&self, repository: &Repository, revision: &str, kit_path: &Path) -> Result<(String, Kit, String), No> {
         let key = |commit: &str| (repository.object_format.clone(), commit.to_owned(), kit_path.to_owned());
         if let Some((kit, kit_hash)) = in_turn(&self.champions).get(&key(revision)) {
+            self.note(revision);
             return Ok((revision.to_owned(), kit.clone(), kit_hash.clone()));
         }
         let commit = self.git.resolve(repository, revision)?;
@@ -299,8 +326,18 @@ impl Shared {
             let why = format!("{shown} is not a file in champion {champion} of {}", repository.path.display());
             Refusal::Kit { why }
         })?;
-        let kit = kit::parse(&shown.to_string(), &bytes).map_err(|fault| Refusal::Kit { why: fault.to_string() })?;
-        Ok((kit, kit::hash(&bytes)))
+        match kit::parse(&shown.to_string(), &bytes) {
+            Ok(kit) => Ok((kit, kit::hash(&bytes))),
+            // Git has a link's target as its text, which is no kit and says little as one.
+            Err(_) if self.git.is_link(repository, champion, path)? => {
+                let target: String =
+                    String::from_utf8_lossy(&bytes).chars().take(80).flat_map(char::escape_default).collect();
+                let why =
+                    format!("{shown} is a link to {target} in champion {champion}; name that file, or commit it there");
+                Err(Refusal::Kit { why }.into())
+            }
+            Err(fault) => Err(Refusal::Kit { why: fault.to_string() }.into()),
+        }
     }
 
     /// Finds the lanes' worktrees: each one of the repository's, none twice, none inside another.
@@ -405,7 +442,9 @@ impl Shared {
         let candidate_tree = self.git.tree(&repository, &commit)?;
         let candidate = {
             let _storing = in_turn(&self.storing);
-            self.git.commit(&repository, &candidate_tree, &champion)?
+            let candidate = self.git.commit(&repository, &candidate_tree, &champion)?;
+            self.note(&candidate);
+            candidate
         };
         let paths = differences.iter().map(|difference| difference.path.display().to_string()).collect();
         Ok(PinnedChange { champion, change: commit, candidate, candidate_tree, paths, kit, kit_hash })
@@ -443,6 +482,7 @@ impl Shared {
         let _storing = in_turn(&self.storing);
         // New files outside the editable paths are no part of a submission (rule E5): often they are built ones.
         let captured = self.git.capture(repository, &worktree, may_touch)?;
+        self.note(&captured.commit);
         match captured.nested.iter().find(|nested| may_touch(nested)) {
             None => Ok(captured.commit),
             Some(nested) => Err(nested_repository(nested).into()),

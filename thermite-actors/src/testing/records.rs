@@ -4,11 +4,12 @@ use std::cell::{Cell, RefCell};
 
 use futures_util::future::LocalBoxFuture;
 
+use thermite_core::ended::Ended;
 use thermite_core::log::LogEntry;
 use thermite_core::record::{AttemptAudit, VerdictRecord};
 use thermite_core::time::Span;
 
-use crate::ports::{Batch, Records, RecordsFault};
+use crate::ports::{Batch, Checkpoint, FromRecords, Past, Records, RecordsFault, WhichEnded};
 
 /// The log of one or more lives of a rig. It outlives the system it is used in, so that a rig that was killed can be
 /// started again over what it left.
@@ -17,6 +18,8 @@ pub struct MemoryRecords {
     entries: RefCell<Vec<LogEntry>>,
     records: RefCell<Vec<VerdictRecord>>,
     audits: RefCell<Vec<AttemptAudit>>,
+    ended: RefCell<Vec<Ended>>,
+    checkpoint: RefCell<Option<Checkpoint>>,
     latency: Cell<Span>,
     fault: RefCell<Option<String>>,
     appends: Cell<u64>,
@@ -39,7 +42,18 @@ impl MemoryRecords {
 
     /// A log with this past.
     pub fn with(entries: Vec<LogEntry>) -> MemoryRecords {
-        MemoryRecords { entries: RefCell::new(entries), ..MemoryRecords::default() }
+        let mut history = thermite_core::fold::RigHistory::default();
+        let mut ended = Vec::new();
+        for entry in &entries {
+            ended.extend(history.ended_by(std::slice::from_ref(entry)));
+            history.apply(entry.clone());
+        }
+        MemoryRecords { entries: RefCell::new(entries), ended: RefCell::new(ended), ..MemoryRecords::default() }
+    }
+
+    /// Where in the log the newest checkpoint is.
+    pub fn checkpoint_at(&self) -> Option<u64> {
+        self.checkpoint.borrow().as_ref().map(|checkpoint| checkpoint.position)
     }
 
     /// All entries in order.
@@ -100,6 +114,7 @@ impl MemoryRecords {
         self.entries.borrow_mut().extend(batch.entries);
         self.records.borrow_mut().extend(batch.records);
         self.audits.borrow_mut().extend(batch.audits);
+        self.ended.borrow_mut().extend(batch.ended);
     }
 }
 
@@ -134,7 +149,19 @@ impl Records for MemoryRecords {
         })
     }
 
-    fn load(&self) -> LocalBoxFuture<'static, Result<Vec<LogEntry>, RecordsFault>> {
-        Box::pin(std::future::ready(Ok(self.entries())))
+    fn load(&self) -> LocalBoxFuture<'static, Result<Past, RecordsFault>> {
+        let checkpoint = self.checkpoint.borrow().clone();
+        let from = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.position as usize);
+        let entries = self.entries.borrow()[from..].to_vec();
+        Box::pin(std::future::ready(Ok(Past { checkpoint, entries })))
+    }
+
+    fn ended(&self, which: WhichEnded) -> LocalBoxFuture<'static, Result<FromRecords, RecordsFault>> {
+        Box::pin(std::future::ready(Ok(FromRecords::Kept(which.among(&self.ended.borrow())))))
+    }
+
+    fn checkpoint(&self, checkpoint: Checkpoint) -> LocalBoxFuture<'static, Result<(), RecordsFault>> {
+        *self.checkpoint.borrow_mut() = Some(checkpoint);
+        Box::pin(std::future::ready(Ok(())))
     }
 }

@@ -150,6 +150,8 @@ impl JudgeQueue {
             JobState::Queued { rests_until } => {
                 let reason = if self.paused(job.run) {
                     Some(WaitReason::RunPaused { run: job.run })
+                } else if rests_until.is_some() && job.lacked_room {
+                    Some(WaitReason::DiskFull)
                 } else if rests_until.is_some() {
                     Some(WaitReason::Retry { failures: job.failures })
                 } else if ahead > 0 {

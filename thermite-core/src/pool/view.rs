@@ -71,6 +71,8 @@ pub enum JudgesDevice {
     },
     /// Nothing is granted while the records cannot be written.
     NoRecords,
+    /// Nothing is granted while the data folder's disk has too little room.
+    NoRoom,
 }
 
 impl Pool {
@@ -115,6 +117,9 @@ impl Pool {
         if !self.recording {
             return JudgesDevice::NoRecords;
         }
+        if !self.room {
+            return JudgesDevice::NoRoom;
+        }
         let mut held = None;
         let mut gone = None;
         for (id, member) in self.judges_members() {
@@ -124,7 +129,7 @@ impl Pool {
                     held = held
                         .or_else(|| Some(self.held_device(HoldId { member: id, number: *number }, grant, held_for)));
                 }
-                MemberState::Unknown => gone = gone.or(Some(SWEEPING.to_owned())),
+                MemberState::Unknown => gone = gone.or_else(|| member.gone.clone()).or(Some(SWEEPING.to_owned())),
                 MemberState::Out { .. } => gone = gone.or_else(|| member.gone.clone()),
             }
         }
@@ -177,6 +182,9 @@ impl Pool {
         if !self.recording {
             return WaitReason::Records;
         }
+        if !self.room {
+            return WaitReason::DiskFull;
+        }
         let mut gone = None;
         let mut kept = None;
         for id in &waiter.acceptable {
@@ -190,7 +198,7 @@ impl Pool {
                         };
                     }
                 }
-                MemberState::Unknown => gone = gone.or(Some(SWEEPING.to_owned())),
+                MemberState::Unknown => gone = gone.or_else(|| member.gone.clone()).or(Some(SWEEPING.to_owned())),
                 MemberState::Out { .. } => gone = gone.or_else(|| member.gone.clone()),
                 MemberState::Free { .. } => {
                     if !self.lane_may(waiter, *id, member) {

@@ -48,7 +48,7 @@ impl fmt::Display for Overlooked {
 impl Pool {
     /// The first who waits beside a free ready device that would serve it; none where all is as it should be.
     pub fn overlooked(&self) -> Option<Overlooked> {
-        if !self.work_known || !self.recording || self.closed {
+        if !self.work_known || !self.recording || !self.room || self.closed {
             return None;
         }
         let free = self.members.iter().filter(|(_, member)| matches!(member.state, MemberState::Free { .. }));

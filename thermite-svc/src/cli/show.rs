@@ -2,19 +2,24 @@
 
 use thermite_actors::view::{DevRunRow, DevRunStatus, DeviceRow, JobRow, JobStatus, LeftoverRow, RunRow};
 use thermite_core::block::Side;
+use thermite_core::dev_run::DevRunEnd;
 use thermite_core::device::DeviceView;
+use thermite_core::hold::StopCause;
+use thermite_core::ids::JobId;
+use thermite_core::job::JobOutcome;
 use thermite_core::record::Bounds;
 use thermite_core::run::RunState;
 use thermite_core::stage::{StagePhase, StageView};
 use thermite_core::time::Moment;
+use thermite_svc::plain::{plain, plain_lines};
 
-use thermite_core::why::{self, stop_cause};
-pub(crate) use thermite_core::why::{dev_run_end, job_outcome, percent, short};
+use thermite_core::why::{self, upper};
+pub(crate) use thermite_core::why::{lower, percent, short};
 
 /// A device's state.
 pub(crate) fn device(row: &DeviceRow, now: Moment) -> String {
-    let state = why::device_state(&row.state, now);
-    format!("{} ({}): {state}", row.member, row.facts.model)
+    let state = plain(&why::device_state(&row.state, now));
+    format!("{} ({}): {state}", row.member, plain(&row.facts.model))
 }
 
 /// A device's state in a word, without its times.
@@ -24,7 +29,8 @@ pub(crate) fn device_word(state: &DeviceView) -> String {
         DeviceView::Ready => "free".to_owned(),
         DeviceView::Held { by, .. } => format!("held by {by}"),
         DeviceView::Stopping { .. } => "stopping".to_owned(),
-        DeviceView::Out { why, .. } => format!("out of service: {why}"),
+        DeviceView::Out { why, .. } => format!("out of service: {}", plain(why)),
+        DeviceView::Quarantined { why } => format!("quarantined: {}", plain(why)),
     }
 }
 
@@ -36,13 +42,27 @@ pub(crate) fn run(row: &RunRow) -> String {
         RunState::Ended => "ended",
     };
     let lanes = if row.lanes == 1 { "1 lane".to_owned() } else { format!("{} lanes", row.lanes) };
-    let champion = short(&row.champion);
-    format!("run {}: {state}, kit {}, {lanes}, champion {champion}, {}", row.run, row.kit, row.repo.display())
+    let (kit, champion) = (plain(&row.kit), plain(short(&row.champion)));
+    let repo = plain(&row.repo.display().to_string());
+    format!("run {}: {state}, kit {kit}, {lanes}, champion {champion}, {repo}", row.run)
 }
 
 /// A development run with its command.
 pub(crate) fn dev_run(row: &DevRunRow, now: Moment) -> String {
-    format!("{}: {}: {}", row.lane, row.argv.join(" "), dev_run_status(&row.status, now))
+    format!("{}: {}: {}", row.lane, command(&row.argv), dev_run_status(&row.status, now))
+}
+
+/// A command on one line, as a shell would take it where that is told easily.
+pub(crate) fn command(argv: &[String]) -> String {
+    let words: Vec<String> = argv
+        .iter()
+        .map(|word| {
+            let shown = plain(word);
+            let is_bare = !shown.is_empty() && !shown.contains(|letter: char| " \t'\"\\$`|&;<>()*?#~".contains(letter));
+            if is_bare { shown } else { format!("'{}'", shown.replace('\'', "'\\''")) }
+        })
+        .collect();
+    words.join(" ")
 }
 
 /// What a development run does.
@@ -50,7 +70,7 @@ pub(crate) fn dev_run_status(status: &DevRunStatus, now: Moment) -> String {
     match status {
         DevRunStatus::Recording { sentence, .. }
         | DevRunStatus::Waiting { sentence, .. }
-        | DevRunStatus::Starting { sentence, .. } => sentence.clone(),
+        | DevRunStatus::Starting { sentence, .. } => plain(sentence),
         DevRunStatus::Running { since, limit_at, .. } => {
             let limit = limit_at.map(|at| format!(", at most {} more", at.since(now))).unwrap_or_default();
             format!("runs since {}{limit}", now.since(*since))
@@ -64,13 +84,18 @@ pub(crate) fn dev_run_status(status: &DevRunStatus, now: Moment) -> String {
 
 /// A process that a development run left behind.
 pub(crate) fn leftover(row: &LeftoverRow, now: Moment) -> String {
-    let (pid, command, since) = (row.pid, &row.command, now.since(row.since));
+    let (pid, command, since) = (row.pid, &plain(&row.command), now.since(row.since));
     format!("{}: left behind since {since}: pid {pid} ({command}), of development run {}", row.lane, row.dev_run)
+}
+
+/// How a development run ended.
+pub(crate) fn dev_run_end(end: &DevRunEnd) -> String {
+    plain(&why::dev_run_end(end))
 }
 
 /// A job.
 pub(crate) fn job(row: &JobRow) -> String {
-    format!("job {}: change {}: {}", row.job, short(&row.change), job_status(row))
+    format!("job {}: change {}: {}", row.job, plain(short(&row.change)), job_status(row))
 }
 
 /// What a job does.
@@ -80,7 +105,7 @@ pub(crate) fn job_status(row: &JobRow) -> String {
         None => (String::new(), String::new()),
         Some(why) => (format!(" (attempt {})", row.failures.len() + 1), format!("; infrastructure failed it: {why}")),
     };
-    match &row.status {
+    let said = match &row.status {
         JobStatus::Recording { sentence, .. } | JobStatus::Concluding { sentence, .. } => sentence.clone(),
         JobStatus::Waiting { sentence, .. } => format!("{}{attempt} {sentence}{last}", row.stage),
         JobStatus::Measuring { sentence: Some(sentence), stage: Some(stage), .. } => {
@@ -93,8 +118,17 @@ pub(crate) fn job_status(row: &JobRow) -> String {
             format!("{}{attempt}: {}", row.stage, stage_progress(stage))
         }
         JobStatus::Measuring { sentence: None, stage: None, .. } => format!("{}{attempt} has the device", row.stage),
-        JobStatus::Ended { outcome, .. } => job_outcome(outcome),
-    }
+        JobStatus::Ended { outcome, .. } => match &row.reused_from {
+            Some(from) => format!("{}, {}", job_outcome(outcome), reused_from(*from)),
+            None => job_outcome(outcome),
+        },
+    };
+    plain(&said)
+}
+
+/// That a job was given another's verdict.
+pub(crate) fn reused_from(job: JobId) -> String {
+    format!("reused from job {job}")
 }
 
 /// How far a stage is.
@@ -113,11 +147,16 @@ pub(crate) fn stage_progress(stage: &StageView) -> String {
         }
         StagePhase::Comparing => {
             let evidence = stage.ln_w.map(|ln_w| format!(", ln W {ln_w:.2}")).unwrap_or_default();
-            let lower = stage.lower.map(|lower| format!(", lower bound {}", percent(lower))).unwrap_or_default();
+            let lower = stage.lower.map(|bound| format!(", lower bound {}", lower(bound))).unwrap_or_default();
             format!("block {} of at most {}{thrown}{evidence}{lower}", stage.accepted, stage.blocks_most)
         }
         StagePhase::Ended => "is over".to_owned(),
     }
+}
+
+/// How a job ended, in words that may hold several lines of what a failed command said.
+pub(crate) fn job_outcome(outcome: &JobOutcome) -> String {
+    plain_lines(&why::job_outcome(outcome))
 }
 
 /// What a stage's blocks say of the effect, the lower bound first.
@@ -127,19 +166,23 @@ pub(crate) fn effect(of: &Bounds, accepted: usize, thrown: usize) -> String {
 }
 
 fn bounds(bounds: &Bounds) -> String {
-    let shown = |bound: Option<f64>| bound.map_or("none".to_owned(), percent);
+    let shown = |bound: Option<f64>, words: fn(f64) -> String| bound.map_or("none".to_owned(), words);
     format!(
         "lower bound {}, upper bound {}, HL {} (early-stopped)",
-        shown(bounds.lower),
-        shown(bounds.upper),
-        shown(bounds.estimate_early_stopped)
+        shown(bounds.lower, lower),
+        shown(bounds.upper, upper),
+        shown(bounds.estimate_early_stopped, percent)
     )
+}
+
+fn stop_cause(cause: &StopCause) -> String {
+    plain(&why::stop_cause(cause))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermite_core::ids::JobId;
+    use thermite_core::dev_run::Exit;
     use thermite_core::job::StageKind;
     use thermite_core::refusal::GaveUp;
     use thermite_core::time::Span;
@@ -178,6 +221,14 @@ mod tests {
         let of = Bounds { lower: Some(0.1), upper: None, estimate_early_stopped: Some(0.2) };
 
         assert_eq!(bounds(&of), "lower bound +10.5 %, upper bound none, HL +22.1 % (early-stopped)");
+    }
+
+    #[test]
+    fn bounds_are_rounded_away_from_each_other() {
+        assert_eq!((lower(0.0057), upper(0.0057)), ("+0.5 %".into(), "+0.6 %".into()));
+        assert_eq!((lower(-0.0491), upper(-0.0491)), ("-4.8 %".into(), "-4.7 %".into()));
+        assert_eq!((lower(0.05_f64.ln_1p()), upper(0.05_f64.ln_1p())), ("+5.0 %".into(), "+5.0 %".into()));
+        assert_eq!(upper(-0.0002), "+0.0 %");
     }
 
     #[test]

@@ -10,15 +10,19 @@ use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior};
-use thermite_actors::ports::{Batch, RecordsFault};
+use thermite_actors::ports::{Batch, Past, RecordsFault};
 use thermite_core::limits;
-use thermite_core::log::LogEntry;
+use thermite_core::log::{LogEntry, check_sum};
 use thermite_core::record::{AttemptAudit, VerdictRecord};
 use thermite_core::verdict::Verdict;
 use tokio::sync::oneshot;
 use tracing::{error, warn};
 
-use super::{KeyUse, reader};
+use super::KeyUse;
+use super::checkpoint::{self, Written};
+use super::ended::{self, EndedRow};
+use super::mark::Mark;
+use super::prune::{self, Prune};
 
 /// What the writer is asked for.
 pub(super) enum Ask {
@@ -26,8 +30,12 @@ pub(super) enum Ask {
     Append { batch: Batch, answer: oneshot::Sender<Result<(), RecordsFault>> },
     /// Take an idempotency key.
     TakeKey { key: String, request: [u8; 32], answer: oneshot::Sender<Result<KeyUse, RecordsFault>> },
-    /// Read the whole log, after all that was asked before.
-    Load { answer: oneshot::Sender<Result<Vec<LogEntry>, RecordsFault>> },
+    /// Read the newest checkpoint and the log after it, after all that was asked before.
+    Load { answer: oneshot::Sender<Result<Past, RecordsFault>> },
+    /// Keep a checkpoint.
+    Checkpoint { written: Written, answer: oneshot::Sender<Result<(), RecordsFault>> },
+    /// Take old rows away; answers how many.
+    Prune { prune: Prune, answer: oneshot::Sender<Result<usize, RecordsFault>> },
     /// Make durable what was asked before, bring the file to rest, end.
     Close { answer: oneshot::Sender<Result<(), RecordsFault>> },
 }
@@ -39,7 +47,9 @@ pub(super) fn start(
     queue: Receiver<Ask>,
     commits: Arc<AtomicU64>,
 ) -> io::Result<JoinHandle<()>> {
-    let writer = Writer { connection, file, commits, keys: BTreeMap::new(), group: Group::default(), failing: false };
+    let mark = Mark::of(file.parent().unwrap_or(&file));
+    let (keys, group) = (BTreeMap::new(), Group::default());
+    let writer = Writer { connection, file, commits, keys, group, failing: false, mark };
     std::thread::Builder::new().name("records".to_owned()).spawn(move || writer.run(&queue))
 }
 
@@ -52,11 +62,13 @@ struct Writer {
     group: Group,
     /// Whether the last transaction failed, so that a full disk is logged once and not for each append.
     failing: bool,
+    mark: Mark,
 }
 
 #[derive(Default)]
 struct Group {
     entries: Vec<EntryRow>,
+    ended: Vec<EndedRow>,
     records: Vec<RecordRow>,
     audits: Vec<AuditRow>,
     answers: Vec<oneshot::Sender<Result<(), RecordsFault>>>,
@@ -115,8 +127,9 @@ impl Writer {
     fn take(&mut self, ask: Ask) -> std::ops::ControlFlow<()> {
         match ask {
             Ask::Append { batch, answer } => match rows(&batch) {
-                Ok((entries, records, audits)) => {
+                Ok(Rows { entries, ended, records, audits }) => {
                     self.group.entries.extend(entries);
+                    self.group.ended.extend(ended);
                     self.group.records.extend(records);
                     self.group.audits.extend(audits);
                     self.group.answers.push(answer);
@@ -127,7 +140,17 @@ impl Writer {
             Ask::TakeKey { key, request, answer } => drop(answer.send(self.take_key(key, request))),
             Ask::Load { answer } => {
                 self.commit();
-                drop(answer.send(reader::load(&self.connection, &self.file)));
+                drop(answer.send(checkpoint::load(&self.connection, &self.file)));
+            }
+            Ask::Checkpoint { written, answer } => {
+                // What it holds is in the log before it.
+                self.commit();
+                drop(answer.send(self.keep_checkpoint(&written).map_err(|cause| self.fault(&cause))));
+            }
+            Ask::Prune { prune, answer } => {
+                self.commit();
+                let taken = prune::carry_out(&mut self.connection, &prune, limits::PRUNE_ROWS_MAX, wall_ms());
+                drop(answer.send(taken.map_err(|cause| self.fault(&cause))));
             }
             Ask::Close { answer } => {
                 self.commit();
@@ -194,7 +217,17 @@ impl Writer {
     fn write(&mut self, group: &Group) -> rusqlite::Result<()> {
         let wall_ms = wall_ms();
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        insert(&transaction, group, &self.keys, wall_ms)?;
+        let last = insert(&transaction, group, &self.keys, wall_ms)?;
+        transaction.commit()?;
+        if let Some(last) = last {
+            self.mark.write(last);
+        }
+        Ok(())
+    }
+
+    fn keep_checkpoint(&mut self, written: &Written) -> rusqlite::Result<()> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        checkpoint::insert(&transaction, written, wall_ms())?;
         transaction.commit()
     }
 
@@ -218,12 +251,13 @@ impl Writer {
     }
 }
 
+/// Puts a group in; the number of its last entry, where it has entries.
 fn insert(
     transaction: &Transaction<'_>,
     group: &Group,
     keys: &BTreeMap<String, [u8; 32]>,
     wall_ms: i64,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<Option<u64>> {
     let mut record = transaction.prepare_cached(
         // The hash is that of the content: the same record twice is one row.
         "INSERT OR IGNORE INTO verdicts (hash, job, stage, verdict, wall_ms, body) \
@@ -237,10 +271,16 @@ fn insert(
     for row in &group.audits {
         audit.execute((&row.job, &row.stage, row.attempt, wall_ms, &row.body))?;
     }
-    let mut entry =
-        transaction.prepare_cached("INSERT INTO log (wall_ms, kind, subject, body) VALUES (?1, ?2, ?3, ?4)")?;
+    let mut over = transaction.prepare_cached(ended::INSERT)?;
+    for row in &group.ended {
+        row.insert(&mut over, wall_ms)?;
+    }
+    let mut entry = transaction
+        .prepare_cached("INSERT INTO log (wall_ms, kind, subject, body, sum) VALUES (?1, ?2, ?3, ?4, ?5)")?;
+    let mut last = None;
     for row in &group.entries {
-        entry.execute((wall_ms, row.kind, &row.subject, &row.body))?;
+        let sum = check_sum(row.body.as_bytes()).cast_signed();
+        last = Some(entry.insert((wall_ms, row.kind, &row.subject, &row.body, sum))?.cast_unsigned());
     }
     if group.entries.is_empty() {
         // Nothing but a question: whether the disk takes writes (again). A commit without a change would not tell.
@@ -251,17 +291,23 @@ fn insert(
     for (name, request) in keys {
         key.execute((name, request.as_slice(), wall_ms))?;
     }
-    Ok(())
+    Ok(last)
 }
 
-/// A batch as rows of the three tables.
-type Rows = (Vec<EntryRow>, Vec<RecordRow>, Vec<AuditRow>);
+/// A batch as rows of the tables.
+struct Rows {
+    entries: Vec<EntryRow>,
+    ended: Vec<EndedRow>,
+    records: Vec<RecordRow>,
+    audits: Vec<AuditRow>,
+}
 
 fn rows(batch: &Batch) -> Result<Rows, RecordsFault> {
     let entries = batch.entries.iter().map(entry_row).collect::<Result<_, _>>()?;
     let records = batch.records.iter().map(record_row).collect::<Result<_, _>>()?;
     let audits = batch.audits.iter().map(audit_row).collect::<Result<_, _>>()?;
-    Ok((entries, records, audits))
+    let ended = batch.ended.iter().map(ended::row).collect::<Result<_, _>>()?;
+    Ok(Rows { entries, ended, records, audits })
 }
 
 fn entry_row(entry: &LogEntry) -> Result<EntryRow, RecordsFault> {
@@ -303,9 +349,10 @@ fn bounded(what: &str, body: String) -> Result<String, RecordsFault> {
 }
 
 /// The entry's name in the log, and what it is about.
-fn named(entry: &LogEntry) -> (&'static str, Option<String>) {
+pub(super) fn named(entry: &LogEntry) -> (&'static str, Option<String>) {
     match entry {
         LogEntry::RigStarted => ("rig_started", None),
+        LogEntry::RigRestored { .. } => ("rig_restored", None),
         LogEntry::RunStarted { run, .. } => ("run_started", Some(run.to_string())),
         LogEntry::RunChanged { run, .. } => ("run_changed", Some(run.to_string())),
         LogEntry::JobSubmitted { spec, .. } => ("job_submitted", Some(spec.job.to_string())),
@@ -315,7 +362,13 @@ fn named(entry: &LogEntry) -> (&'static str, Option<String>) {
         LogEntry::SentBack { job } => ("sent_back", Some(job.to_string())),
         LogEntry::JobEnded { job, .. } => ("job_ended", Some(job.to_string())),
         LogEntry::ChampionMoved { run, .. } => ("champion_moved", Some(run.to_string())),
+        LogEntry::VerdictSettled { job, .. } => ("verdict_settled", Some(job.to_string())),
+        LogEntry::VerdictReused { job, .. } => ("verdict_reused", Some(job.to_string())),
         LogEntry::NoiseMeasured { .. } => ("noise_measured", None),
+        LogEntry::NoiseDoubted { .. } => ("noise_doubted", None),
+        LogEntry::ChampionTwice { .. } => ("champion_twice", None),
+        LogEntry::DeviceQuarantined { .. } => ("device_quarantined", None),
+        LogEntry::QuarantineCleared { .. } => ("quarantine_cleared", None),
         LogEntry::SettingsChanged { .. } => ("settings_changed", None),
         LogEntry::DevRunAsked { spec, .. } => ("dev_run_asked", Some(spec.dev_run.to_string())),
         LogEntry::DevRunStarted { dev_run, .. } => ("dev_run_started", Some(dev_run.to_string())),
@@ -323,7 +376,7 @@ fn named(entry: &LogEntry) -> (&'static str, Option<String>) {
     }
 }
 
-fn wall_ms() -> i64 {
+pub(super) fn wall_ms() -> i64 {
     // A clock before 1970 or far beyond: the column is for people and decides nothing.
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(0))
 }

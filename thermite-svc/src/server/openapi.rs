@@ -11,7 +11,7 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoParams, Modify, OpenApi};
 
 use super::problem::{MEDIA_TYPE, Problem};
-use super::{dev_runs, events, jobs, output, runs, settings, tokens, why};
+use super::{dev_runs, events, health, jobs, noise, output, runs, settings, tokens, why};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -21,7 +21,9 @@ use super::{dev_runs, events, jobs, output, runs, settings, tokens, why};
             verified. Every no is `application/problem+json` (RFC 9457); moments are milliseconds on the rig's clock."
     ),
     paths(
-        super::healthz,
+        health::healthz,
+        health::readyz,
+        health::metrics,
         openapi,
         runs::rig,
         settings::read,
@@ -41,6 +43,9 @@ use super::{dev_runs, events, jobs, output, runs, settings, tokens, why};
         jobs::submit,
         jobs::one,
         jobs::verdict,
+        noise::all,
+        noise::again,
+        noise::clear,
         events::stream,
         why::why,
         tokens::list,
@@ -52,11 +57,13 @@ use super::{dev_runs, events, jobs, output, runs, settings, tokens, why};
     components(schemas(Problem, RigEvent)),
     modifiers(&EveryPath),
     tags(
+        (name = "health", description = "whether the rig is there, and its figures"),
         (name = "rig", description = "the rig as a whole"),
         (name = "runs", description = "campaigns being worked on"),
         (name = "dev-runs", description = "commands that lanes try on a device; their numbers never count"),
         (name = "tokens", description = "who may ask for what"),
         (name = "jobs", description = "changes measured against the champion"),
+        (name = "noise", description = "how much the devices vary by themselves, and the alarm on the harness"),
     )
 )]
 struct Api;

@@ -15,8 +15,10 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use thermite_actors::ports::OutputSlice;
 use thermite_actors::view::DevRunStatus;
+use thermite_core::dev_run::DevRunEnd;
 use thermite_core::ids::DevRunId;
 use thermite_core::limits;
+use thermite_core::refusal::Refusal;
 use utoipa::IntoParams;
 
 use super::access::Asker;
@@ -25,6 +27,8 @@ use super::problem::Problem;
 use super::request::Query;
 use super::{Door, request};
 
+/// The largest offset that every JSON reader tells apart from its neighbours.
+const OFFSET_MAX: u64 = 9_007_199_254_740_991;
 /// How often a waiting read asks the rig whether the run is over, in looks at the output.
 const LOOKS_PER_ASK: u32 = 25;
 
@@ -48,7 +52,7 @@ pub(super) struct Part {
 #[utoipa::path(get, path = "/v1/dev-runs/{dev_run}/output", operation_id = "output", tag = "dev-runs",
     params(("dev_run" = DevRunId, Path, description = "the development run"), Part),
     responses(
-        (status = 200, description = "the bytes", content_type = "application/octet-stream", body = Vec<u8>, headers(
+        (status = 200, description = "the bytes", content_type = "application/octet-stream", body = String, headers(
             ("Thermite-Offset" = u64, description = "the first byte's place"),
             ("Thermite-Total" = u64, description = "how many bytes it wrote so far"),
             ("Thermite-Cut" = u64, description = "how many between head and tail were not kept"),
@@ -64,6 +68,7 @@ pub(super) async fn read(
     Query(part): Query<Part>,
 ) -> Result<HttpResponse, Problem> {
     let dev_run: DevRunId = request::id(&request, "dev_run")?;
+    request::within("offset", part.offset, 0, OFFSET_MAX)?;
     let until = Instant::now() + Wait::bounded(part.wait_ms)?;
     asker.owns(&door, dev_run).await?;
     let mut over = door.over.clone();
@@ -74,6 +79,9 @@ pub(super) async fn read(
         // Asked before it is read: what an ended run wrote is all there.
         let slice = look(&door, dev_run, part.offset).await?;
         let never_started = slice.is_none();
+        if never_started && is_over {
+            refuse_pruned(&door, dev_run).await?;
+        }
         let slice =
             slice.unwrap_or(OutputSlice { bytes: Vec::new(), offset: part.offset, total: 0, cut: 0, complete: false });
         let read_up_to = slice.offset.saturating_add(slice.bytes.len() as u64);
@@ -94,6 +102,20 @@ pub(super) async fn read(
 
 async fn has_ended(door: &Door, dev_run: DevRunId) -> Result<bool, Problem> {
     Ok(matches!(door.rig.dev_run(dev_run).await?.status, DevRunStatus::Ended { .. }))
+}
+
+/// Refuses what was there and was pruned; an output that never was is an empty one.
+async fn refuse_pruned(door: &Door, dev_run: DevRunId) -> Result<(), Problem> {
+    let row = door.rig.dev_run(dev_run).await?;
+    if let DevRunStatus::Ended { end: DevRunEnd::GaveUp { .. } | DevRunEnd::NotStarted { .. } } = row.status {
+        return Ok(());
+    }
+    match door.verdicts.output_pruned(dev_run).await? {
+        None => Ok(()),
+        Some(wall_ms) => {
+            Err(Refusal::Pruned { what: format!("the output of development run {dev_run}"), wall_ms }.into())
+        }
+    }
 }
 
 /// Reads off the worker's thread: a slow disk must not stop other answers.

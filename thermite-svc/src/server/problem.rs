@@ -135,6 +135,10 @@ impl Problem {
         )
     }
 
+    pub(crate) fn not_ready(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not-ready", "the rig takes no work at the moment", detail)
+    }
+
     pub(crate) fn too_many_readers(most: usize) -> Problem {
         Problem::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -216,7 +220,7 @@ impl From<RecordsFault> for Problem {
     }
 }
 
-/// 404: there is no such thing. 409: not while something else is so. 422: never, as it was asked. 429: not so many.
+/// 404: there is no such thing. 410: there was, perhaps. 409: not while something else is so. 422: never, as it was asked. 429: not so many.
 fn refused(refusal: &Refusal) -> (StatusCode, &'static str) {
     match refusal {
         Refusal::LaneBusy { .. } => (StatusCode::CONFLICT, "lane-busy"),
@@ -225,6 +229,9 @@ fn refused(refusal: &Refusal) -> (StatusCode, &'static str) {
         Refusal::UnknownId { .. } => (StatusCode::NOT_FOUND, "unknown-id"),
         Refusal::UnknownJob { .. } => (StatusCode::NOT_FOUND, "unknown-job"),
         Refusal::UnknownDevRun { .. } => (StatusCode::NOT_FOUND, "unknown-dev-run"),
+        Refusal::UnknownDevice { .. } => (StatusCode::NOT_FOUND, "unknown-device"),
+        Refusal::NotQuarantined { .. } => (StatusCode::CONFLICT, "not-quarantined"),
+        Refusal::NoNoiseYet { .. } => (StatusCode::CONFLICT, "no-noise-yet"),
         Refusal::AnotherRun { .. } => (StatusCode::CONFLICT, "another-run"),
         Refusal::RunPaused { .. } => (StatusCode::CONFLICT, "run-paused"),
         Refusal::RunEnded { .. } => (StatusCode::CONFLICT, "run-ended"),
@@ -241,6 +248,7 @@ fn refused(refusal: &Refusal) -> (StatusCode, &'static str) {
         Refusal::NothingChanged { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "nothing-changed"),
         Refusal::SettingsMoved { .. } => (StatusCode::PRECONDITION_FAILED, "settings-moved"),
         Refusal::QueueFull { .. } => (StatusCode::TOO_MANY_REQUESTS, "queue-full"),
+        Refusal::Pruned { .. } => (StatusCode::GONE, "pruned"),
         Refusal::NoIsolation { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "no-isolation"),
     }
 }

@@ -123,11 +123,11 @@ pub(super) fn needs_are_here() -> Result<(), TryFault> {
 }
 
 impl Campaign {
-    /// Makes repository and lanes inside `folder`.
-    pub(super) fn lay_out(folder: &Path) -> Result<Campaign, TryFault> {
+    /// Makes repository and lanes inside `folder`, with a contract that plans for that speed-up.
+    pub(super) fn lay_out(folder: &Path, plan_percent: u8) -> Result<Campaign, TryFault> {
         let repo = folder.join("repo");
         let written = std::fs::create_dir_all(&repo).and_then(|()| {
-            std::fs::write(repo.join("kit.toml"), KIT_TOML)?;
+            std::fs::write(repo.join("kit.toml"), kit_planning(plan_percent))?;
             std::fs::write(repo.join("check.sh"), CHECK_SH)?;
             std::fs::write(repo.join(".gitignore"), "/sum\n")?;
             std::fs::write(repo.join("sum.rs"), SUM_RS)
@@ -149,6 +149,11 @@ impl Campaign {
         }
         Ok(Campaign { repo, champion, lanes })
     }
+}
+
+/// The kit, with a contract that plans for that speed-up.
+fn kit_planning(percent: u8) -> String {
+    KIT_TOML.replace("plan_percent = 5\n", &format!("plan_percent = {percent}\n"))
 }
 
 /// The caller's own settings of git must not matter: hooks, signing, templates, names.
@@ -208,13 +213,15 @@ mod tests {
         assert_eq!(kit.editable, ["sum.rs"]);
         assert!((kit.contract.plan_effect - 1.05_f64.ln()).abs() < 1e-12, "{}", kit.contract.plan_effect);
         assert!((kit.contract.gate - 1.02_f64.ln()).abs() < 1e-12, "{}", kit.contract.gate);
+        let wider = thermite_actors::host::kit::parse("kit.toml", kit_planning(40).as_bytes()).unwrap();
+        assert!((wider.contract.plan_effect - 1.40_f64.ln()).abs() < 1e-12, "{}", wider.contract.plan_effect);
     }
 
     #[test]
     fn every_lane_has_one_commit_that_touches_only_what_the_kit_lets_it() {
         let folder = tempfile::tempdir().unwrap();
 
-        let campaign = Campaign::lay_out(folder.path()).unwrap();
+        let campaign = Campaign::lay_out(folder.path(), 5).unwrap();
 
         assert_eq!(campaign.lanes.len(), 3);
         for lane in &campaign.lanes {
@@ -229,7 +236,7 @@ mod tests {
     #[test]
     fn the_three_changes_are_correct_and_have_the_effects_they_are_for() {
         let folder = tempfile::tempdir().unwrap();
-        let campaign = Campaign::lay_out(folder.path()).unwrap();
+        let campaign = Campaign::lay_out(folder.path(), 5).unwrap();
         let mut trees = vec![campaign.repo.clone()];
         trees.extend(campaign.lanes.iter().map(|lane| lane.worktree.clone()));
         for tree in &trees {
@@ -254,7 +261,7 @@ mod tests {
     #[test]
     fn a_check_finds_a_wrong_answer() {
         let folder = tempfile::tempdir().unwrap();
-        let campaign = Campaign::lay_out(folder.path()).unwrap();
+        let campaign = Campaign::lay_out(folder.path(), 5).unwrap();
         std::fs::write(campaign.repo.join("sum.rs"), "fn main() { println!(\"37550402024\"); }").unwrap();
         ran(&campaign.repo, "rustc", &["-o", "sum", "sum.rs"]);
 

@@ -193,12 +193,21 @@ mod tests {
         RigView {
             now: Moment::from_millis(10_000),
             wall_ms: 0,
-            devices: vec![DeviceRow { member: MemberId(0), facts, state, refused: 0, noise: Vec::new() }],
+            devices: vec![DeviceRow {
+                member: MemberId(0),
+                facts,
+                state,
+                refused: 0,
+                noise: Vec::new(),
+                warnings: Vec::new(),
+                containment: None,
+            }],
             runs: Vec::new(),
             dev_runs: vec![waiting(WaitReason::JudgeHasWork { jobs: 2 })],
             jobs: vec![job(2, JobStatus::Measuring { hold: hold(), stage: Some(stage), sentence: None })],
             jobs_live: 1,
             records_fault: None,
+            overlooked: 0,
             leftovers: Vec::new(),
             leftovers_more: false,
         }
@@ -228,6 +237,8 @@ mod tests {
             stage: StageKind::Screening,
             attempt: 1,
             failures: Vec::new(),
+            warning: None,
+            reused_from: None,
             status,
         }
     }

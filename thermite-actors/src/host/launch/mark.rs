@@ -58,7 +58,7 @@ fn mark_of(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Max file locks"))?;
     let hard: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    (hard >= BASE && hard < 2 * BASE).then_some(hard)
+    (BASE..2 * BASE).contains(&hard).then_some(hard)
 }
 
 #[cfg(test)]
