@@ -51,6 +51,9 @@ cargo build -p thermite-svc
 say "tests"
 cargo test --workspace --all-features
 
+say "the REST door against its own description"
+bash tests/schemathesis.sh
+
 say "the embedders' examples"
 cargo run --quiet -p thermite-actors --example own_ports
 cargo run --quiet -p thermite-example-own-http -- --demo

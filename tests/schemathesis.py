@@ -114,6 +114,8 @@ class Rig:
             git(repo, "switch", "--quiet", "--create", name, "main")
             (repo / "src/seconds").write_text(seconds)
             git(repo, "commit", "--quiet", "--all", f"--message=Be {name}")
+        # What the description's own example names.
+        git(repo, "branch", "my-branch", "slower")
         git(repo, "switch", "--quiet", "main")
         for lane in range(1, LANES + 1):
             git(repo, "worktree", "add", "--quiet", "-b", f"lane-{lane}", str(self.folder / f"lane-{lane}"), "main")
@@ -138,6 +140,10 @@ class Rig:
         self.held = self.dev_run(self.run, 1, ["sh", "-c", "echo under way; exec sleep 3600"])
         until("it runs", lambda: self.ask("GET", f"/v1/dev-runs/{self.held}")["status"]["status"] == "running")
         self.waiting = self.dev_run(self.run, 2, ["echo", "later"])
+        lane = {"kind": "lane", "lane": 2, "note": "an agent"}
+        self.lane_token = self.ask("POST", "/v1/tokens", lane)["token"]
+        self.rotated_token = self.ask("POST", "/v1/tokens", lane)["token"]
+        self.spare_tokens = self.ask("POST", "/v1/tokens", lane)["token"]
         self.queued = self.ask("POST", f"/v1/runs/{self.run}/jobs", {"change": "faster"})["job"]
 
     def dev_run(self, run, lane, argv):
@@ -187,22 +193,43 @@ class Checks:
 
     def run(self):
         rig = self.rig
-        ids = {"run": rig.run, "lane": 3, "job": rig.won, "dev_run": rig.held}
-        changing = ["start_run", "pause_run", "end_run"]
+        ids = {"run": rig.run, "lane": 3, "job": rig.won, "dev_run": rig.held, "token": rig.lane_token, "id": rig.won}
+        changing = ["ask_dev_run", "start_run", "pause_run", "end_run"]
         self.part("all that leaves the runs as they are", ids, [f"--exclude-operation-id={name}" for name in changing])
+        self.figures()
+        # With the device free what is asked for ends at once, and the lane may ask again.
+        for dev_run in (rig.held, rig.waiting):
+            rig.ask("DELETE", f"/v1/dev-runs/{dev_run}")
+        until("the judge is done", lambda: rig.ask("GET", "/v1/rig")["jobs_live"] == 0)
+        self.part("asking for development runs", ids, ["--include-operation-id=ask_dev_run"])
         self.part("pausing", ids, ["--include-operation-id=pause_run"])
         rig.ask("POST", f"/v1/runs/{rig.run}/end", {})
         self.part("starting", ids, ["--include-operation-id=start_run"])
         live = next(run["run"] for run in rig.ask("GET", "/v1/runs") if run["state"] == "running")
         self.part("ending", {**ids, "run": live}, ["--include-operation-id=end_run"])
 
+    def figures(self):
+        """The figures as Prometheus' own library reads them."""
+        from prometheus_client.openmetrics import parser
+
+        request = urllib.request.Request(f"{self.rig.url}/metrics", headers={"authorization": f"Bearer {self.rig.token}"})
+        with OPENER.open(request, timeout=60) as answer:
+            families = list(parser.text_string_to_metric_families(answer.read().decode()))
+        samples = sum(len(family.samples) for family in families)
+        if len(families) < 12 or samples < 30:
+            raise SystemExit(f"only {len(families)} figures with {samples} samples")
+        print(f"-- {len(families)} figures, {samples} samples, read by prometheus_client", flush=True)
+
     def part(self, what, ids, selection):
         print(f"-- {what}", flush=True)
         config = self.folder / "schemathesis.toml"
         config.write_text(self.config(ids))
+        hooks = self.folder / "hooks.py"
+        hooks.write_text(f"{HOOKS}{self.rig.run_request()!r}\n")
         command = [self.schemathesis, "--config-file", str(config), "run", f"{self.rig.url}/openapi.json"]
         command += ["--seed=1", "--no-color", *selection]
-        done = subprocess.run(command, cwd=self.folder, check=False)
+        environment = {**os.environ, "SCHEMATHESIS_HOOKS": str(hooks)}
+        done = subprocess.run(command, cwd=self.folder, check=False, env=environment)
         if done.returncode != 0:
             print((self.folder / "log").read_text()[-2000:])
             raise SystemExit(f"schemathesis found fault with {what}")
@@ -214,8 +241,9 @@ class Checks:
             "[checks]",
             "enabled = true",
             # 422: it is well-formed and can never be, which no schema can tell (no such program, no such commit).
-            # 409: not while something else is so. 429: not so many.
-            'positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404", "409", "422", "429"]',
+            # 409, 412: not while something else is so. 429: not so many. 304: the asker has it.
+            'positive_data_acceptance.expected-statuses = '
+            '["2xx", "304", "401", "403", "404", "409", "412", "422", "429"]',
             "[warnings]",
             "fail-on = true",
             "[generation]",
@@ -225,7 +253,14 @@ class Checks:
         ]
         for operation, name, value in [
             ("cancel_dev_run", "path.dev_run", self.rig.ended_dev_run),
+            ("output", "path.dev_run", self.rig.ended_dev_run),
+            ("dev_run", "query.wait_ms", 10),
             ("events", "query.for_ms", 100),
+            ("ask_dev_run", "body.argv", ["true"]),
+            ("submit_job", "body.change", "slower"),
+            ("submit_job", "body.champion", "main"),
+            ("revoke_token", "path.token", self.rig.spare_tokens),
+            ("rotate_token", "path.token", self.rig.rotated_token),
         ]:
             lines += ["[[operations]]", f'include-operation-id = "{operation}"', "[operations.parameters]"]
             lines += [f"{json.dumps(name)} = {json.dumps(value)}"]
@@ -234,6 +269,23 @@ class Checks:
         return "\n".join(lines) + "\n"
 
 
+# Output is bytes of any kind, which schemathesis must know to look at it at all; and an example of a run is one that can
+# be started here.
+HOOKS = """\
+import schemathesis
+
+schemathesis.deserializer("application/octet-stream")(lambda ctx, response: response.content.decode("latin-1"))
+schemathesis.deserializer("application/openmetrics-text")(lambda ctx, response: response.content.decode())
+
+
+@schemathesis.hook
+def before_load_schema(context, raw_schema):
+    for name, value in RUN.items():
+        raw_schema["components"]["schemas"]["StartRun"]["properties"][name]["example"] = value
+
+
+RUN = \
+"""
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 

@@ -141,10 +141,32 @@ fn every_fault_names_file_line_key_value_and_what_was_expected() {
         ("[\"./check\"]", "[\"a\", 1]", format!("4: check is [\"a\", 1]; expected {argv}")),
         ("[\"./check\"]", "[\"a\\u0000\"]", format!("4: check is [\"a\\u0000\"]; expected {argv}")),
         ("\"src/**\", \"Makefile\"", "", format!("7: editable is []; expected {globs}")),
-        ("\"src/**\"", "\"/etc/*\"", format!("7: editable is [\"/etc/*\", \"Makefile\"]; expected {globs}")),
-        ("\"src/**\"", "\"a/../b\"", format!("7: editable is [\"a/../b\", \"Makefile\"]; expected {globs}")),
-        ("\"src/**\"", "\"src/[\"", format!("7: editable is [\"src/[\", \"Makefile\"]; expected {globs}")),
-        ("\"build/bench\"", "\"../bench\"", format!("8: artefacts is [\"../bench\"]; expected {files}")),
+        (
+            "\"src/**\"",
+            "\"/etc/*\"",
+            "7: editable has \"/etc/*\", which begins with a slash; begin at the repository's root, such as \"src/**\""
+                .into(),
+        ),
+        (
+            "\"src/**\"",
+            "\"a/../b\"",
+            "7: editable has \"a/../b\", which has a part `.`, `..` or `.git`; name what is inside the repository"
+                .into(),
+        ),
+        (
+            "\"src/**\"",
+            "\"src/[\"",
+            "7: editable has \"src/[\", which is no glob: unclosed character class; missing ']'; write a glob such as \
+             \"src/**\""
+                .into(),
+        ),
+        (
+            "\"build/bench\"",
+            "\"../bench\"",
+            "8: artefacts has \"../bench\", which has a part `.`, `..` or `.git`; name what is inside the repository"
+                .into(),
+        ),
+        ("[\"build/bench\"]", "\"bench\"", format!("8: artefacts is \"bench\"; expected {files}")),
         ("\"1 min 30 s\"", "\"5min\"", format!("16: contract.dev_run_max is \"5min\"; expected {span}")),
         ("\"1 min 30 s\"", "\"0 s\"", format!("16: contract.dev_run_max is \"0 s\"; expected {span}")),
         ("\"1 min 30 s\"", "\"25 h\"", format!("16: contract.dev_run_max is \"25 h\"; expected {span}")),

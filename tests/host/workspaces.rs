@@ -40,6 +40,7 @@ async fn what_a_run_names_and_is_not_there_is_refused_by_name() {
     let (repo, lane) = (bench.repo.path(), bench.lane("lane-1"));
     write(&repo.join("gpu.toml"), &KIT.replace("\"cpu\"", "\"cuda-gpu\""));
     write(&repo.join("bad.toml"), &KIT.replace("measure", "mesure"));
+    std::os::unix::fs::symlink("kits/real.toml", repo.join("link.toml")).unwrap();
     let champion = bench.repo.commit("kits");
     let plain =
         RunRequest { repo: repo.clone(), kit: "kit.toml".into(), champion: "main".into(), lanes: vec![lane.clone()] };
@@ -56,6 +57,10 @@ async fn what_a_run_names_and_is_not_there_is_refused_by_name() {
         (
             RunRequest { kit: "kits/kit.toml".into(), ..plain.clone() },
             format!("kits/kit.toml is not a file in champion {champion} of {shown}"),
+        ),
+        (
+            RunRequest { kit: "link.toml".into(), ..plain.clone() },
+            format!("link.toml is a link to kits/real.toml in champion {champion}; name that file, or commit it there"),
         ),
         (
             RunRequest { kit: "../kit.toml".into(), ..plain.clone() },

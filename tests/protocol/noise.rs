@@ -98,7 +98,7 @@ fn a_noisy_device_warns_on_the_job_and_in_the_view() {
     let warning = row.warning.expect("the device suits the contract barely");
     assert!(warning.starts_with("device 0 is noisy for this contract: noise 2."), "{warning}");
     assert!(warning.ends_with("; expect about 69 blocks to screen and 107 to confirm"), "{warning}");
-    assert_eq!(view.devices[0].warnings, [warning.clone()]);
+    assert_eq!(view.devices[0].warnings, std::slice::from_ref(&warning));
     assert!(view.jobs.iter().all(|row| row.warning.as_ref() == Some(&warning)));
     assert_eq!(noise(&rig).kits[0].plan.as_ref().and_then(|plan| plan.warning.clone()), Some(warning));
     rig.outcome_of(job);

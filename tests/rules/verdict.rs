@@ -107,6 +107,11 @@ proptest! {
         prop_assert_eq!(process.ln_w().to_bits(), process.evidence_above(0.0).to_bits());
         prop_assert_eq!(process.lower(), mirror.upper().map(|bound| -bound));
         prop_assert_eq!(process.upper(), mirror.lower().map(|bound| -bound));
+        let live = |side: f64, step: fn(&Process, Option<f64>) -> Option<f64>| {
+            (1..=ratios.len()).fold(None, |before, n| step(&undecided(&ratios[..n], side), before))
+        };
+        let (above, below) = (live(1.0, Process::upper_after), live(-1.0, Process::lower_after));
+        prop_assert_eq!(above, below.map(|bound| -bound));
     }
 
     #[test]

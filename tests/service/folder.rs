@@ -99,6 +99,9 @@ fn the_owners_token_is_made_once_and_only_its_hash_is_in_the_database() {
 
     let token = fs::read_to_string(folder.path().join(OWNER_TOKEN)).unwrap();
     let token = token.trim();
+    // A use of a token is noted by a task.
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _inside = runtime.enter();
     assert!(first.made() && !second.made());
     assert_eq!(first.owner(), second.owner());
     assert_eq!(second.check(token).map(|access| access.token).as_ref(), Ok(second.owner()));

@@ -3,18 +3,23 @@
 
 mod binary;
 mod cli;
+mod command_line;
 mod doctor;
 mod fed;
 mod folder;
 mod lasting;
 mod life;
+mod metrics;
 mod noise;
 mod openapi;
 mod quota_group;
 mod records;
+mod report;
 mod rest;
 mod scripted;
+mod settings;
 mod support;
+mod tokens;
 mod try_out;
 mod verify;
 mod whole;

@@ -11,7 +11,7 @@ use thermite_core::ids::{JobId, RunId};
 use thermite_core::job::JobOutcome;
 use thermite_core::log::LogEntry;
 use thermite_core::run::RunState;
-use thermite_svc::records::{FILE, KeyUse, OpenFault, RecordsReader, SqliteRecords};
+use thermite_svc::records::{FILE, KeyUse, OpenFault, RecordsReader, SCHEMA, SqliteRecords};
 use uuid::Uuid;
 
 use crate::support::{Again, Luck, block_on};
@@ -135,7 +135,7 @@ fn a_newer_schema_is_refused_by_name_for_writing_and_for_reading() {
     let reading = RecordsReader::open(folder.path()).err().unwrap();
 
     let said = format!(
-        "data folder {} was written by a newer thermite (schema 7; this one reads up to 2); \
+        "data folder {} was written by a newer thermite (schema 7; this one reads up to {SCHEMA}); \
          use that thermite, or another data folder",
         folder.path().display()
     );

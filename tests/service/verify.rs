@@ -2,7 +2,7 @@
 
 #[path = "../rules/scripted.rs"]
 #[expect(dead_code, reason = "shared with the tests of the rules, which use all of it")]
-mod scripted;
+pub(crate) mod scripted;
 
 use thermite_actors::ports::{Batch, Records};
 use thermite_core::job::JobOutcome;

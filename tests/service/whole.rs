@@ -4,6 +4,7 @@
 //! so that a busy machine does not hold the tests up; `load` takes the machine's own. `THERMITE_LONG=1` repeats more.
 
 mod clocks;
+mod codes;
 mod ends;
 mod escapes;
 mod flat;
@@ -17,6 +18,7 @@ mod load;
 mod quota;
 mod room;
 mod taken_along;
+mod top;
 
 /// Whether the long repetitions were asked for (`tests/long.sh`).
 fn is_long() -> bool {

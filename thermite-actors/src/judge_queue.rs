@@ -405,10 +405,10 @@ impl Handler<ToJudge> for JudgeQueueActor {
     type Result = ();
 
     fn handle(&mut self, msg: ToJudge, ctx: &mut Self::Context) {
-        if let JudgeInput::HoldEnded { hold, .. } = &msg.0 {
-            if let Some(claimed) = self.claimed.remove(hold) {
-                self.note_cut_off(&claimed, ctx);
-            }
+        if let JudgeInput::HoldEnded { hold, .. } = &msg.0
+            && let Some(claimed) = self.claimed.remove(hold)
+        {
+            self.note_cut_off(&claimed, ctx);
         }
         self.take(msg.0, ctx);
     }

@@ -190,6 +190,8 @@ pub const EVENTS_KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const EVENT_READERS_MAX: usize = 256;
 /// How often a silent stream of events shows that it is alive.
 pub const EVENTS_KEEP_ALIVE: Span = Span::seconds(15);
+/// How long the rig's own thread may take to answer before it counts as hung: far beyond its slowest answer.
+pub const HEALTH_ANSWER_MAX: Span = Span::seconds(5);
 /// How long an idle connection stays open: longer than a client that polls takes between two asks.
 pub const REST_KEEP_ALIVE: Span = Span::seconds(75);
 /// How long answers under way may take once the rig ends.

@@ -271,12 +271,22 @@ impl Process {
     /// The lower bound after the last block, given that before it: [`Process::lower`] but for its last bits, at a
     /// fraction of its cost. For live views.
     pub fn lower_after(&self, before: Option<f64>) -> Option<f64> {
-        let wanted = threshold(self.constants.alpha);
-        let (lowest, _) = self.extent(1.0);
-        if self.evidence_above(before.unwrap_or(lowest)) < wanted {
+        self.bound_after(before, threshold(self.constants.alpha), 1.0)
+    }
+
+    /// The upper bound after the last block, the mirror of [`Process::lower_after`].
+    pub fn upper_after(&self, before: Option<f64>) -> Option<f64> {
+        let mirrored = before.map(|bound| -bound);
+        self.bound_after(mirrored, threshold(self.constants.beta), -1.0).map(|bound| -bound)
+    }
+
+    fn bound_after(&self, before: Option<f64>, wanted: f64, side: f64) -> Option<f64> {
+        let (lowest, _) = self.extent(side);
+        let x = before.unwrap_or(lowest);
+        if evidence(&self.constants, &self.bets, &self.ratios, side * x, side) < wanted {
             return before;
         }
-        Some(self.bisect(self.ratios.len(), before, wanted, 1.0))
+        Some(self.bisect(self.ratios.len(), before, wanted, side))
     }
 
     /// `max_k sup{x : E_k(x) >= wanted}` for the ratios (`side` = 1) or their mirror image (`side` = -1), where `E_k`

@@ -4,11 +4,16 @@
 
 mod backup;
 mod cancel;
+mod completions;
 mod doctor;
 pub(crate) mod exit;
+mod exit_codes;
+mod find;
 pub(crate) mod follow;
+mod groups;
 pub(crate) mod ink;
 pub(crate) mod judge;
+mod man;
 mod noise;
 mod run;
 mod runs;
@@ -17,12 +22,15 @@ mod serve;
 pub(crate) mod show;
 mod status;
 pub(crate) mod stop;
+mod token;
+mod top;
+pub(crate) mod verdict;
 pub(crate) mod verify;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use thermite_svc::settings::{data_folder, rig_url};
 
@@ -47,20 +55,21 @@ Examples:
   thermite run --lane 1 -- cargo bench          try a command on the device, in turn
   thermite judge --change my-branch             measure a change against the champion
 
-Exit codes: 0 done; 64 wrong usage; 69 refused; 70 infrastructure. `run`, `judge` and `try` have more: see their --help.";
+Exit codes: 0 done; 64 wrong usage; 69 refused; 70 infrastructure. `run`, `judge` and others have more: see \
+`thermite exit-codes`.";
 
 /// How to reach the rig.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Reaching the rig")]
 struct Reach {
     /// The rig's address, such as http://127.0.0.1:7077 [default: told by its data folder]
-    #[arg(long, value_name = "URL", env = "THERMITE_URL", hide_env = true)]
+    #[arg(long, global = true, value_name = "URL", env = "THERMITE_URL", hide_env = true)]
     url: Option<String>,
     /// The file with the token [default: the owner's, in the data folder]
-    #[arg(long, value_name = "FILE", env = "THERMITE_TOKEN_FILE", hide_env = true)]
+    #[arg(long, global = true, value_name = "FILE", env = "THERMITE_TOKEN_FILE", hide_env = true)]
     token_file: Option<PathBuf>,
     /// The rig's data folder
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR")]
     data: Option<PathBuf>,
 }
 
@@ -95,16 +104,29 @@ enum Command {
     End(OnRig<runs::ChangeArgs>),
     /// Show the rig: device, runs, who waits for what
     Status(OnRig<status::StatusArgs>),
+    /// Watch the rig live: devices, the line, blocks as they come
+    Top(OnRig<top::TopArgs>),
     /// Show how much the devices vary by themselves, and the alarm on the harness
     Noise(OnRig<noise::NoiseArgs>),
     /// Cancel a development run, waiting or running
     Cancel(OnRig<cancel::CancelArgs>),
+    /// Make, list, rotate or revoke tokens of the rig
+    Token(OnRig<token::TokenArgs>),
+    /// Show a job's verdict: what may be claimed, block by block; also as a page
+    Verdict(OnRig<verdict::VerdictArgs>),
     /// Take a backup of the rig's data folder, whether or not it runs
     Backup(backup::BackupArgs),
     /// Make a data folder of a backup
     Restore(backup::RestoreArgs),
     /// Recompute a verdict from its record, bit for bit
     Verify(OnRig<verify::VerifyArgs>),
+    /// Print what a shell needs to complete commands
+    Completions(completions::CompletionsArgs),
+    /// Print or write manual pages
+    Man(man::ManArgs),
+    /// Show what each exit code says
+    #[command(name = "exit-codes")]
+    ExitCodes(exit_codes::ExitCodesArgs),
 }
 
 /// What `try` takes.
@@ -137,7 +159,8 @@ Exit codes: 0 all steps ran, every verdict is of the expected kind, every record
 
 /// Runs the command that the arguments name.
 pub(crate) fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let parsed = commands().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(shown) => {
             // Help and version are no errors; where nobody reads them any more, nothing is lost.
@@ -154,6 +177,11 @@ pub(crate) fn main() -> ExitCode {
             ExitCode::from(exit::of_error(&error))
         }
     }
+}
+
+/// All commands, with the list of them in groups.
+fn commands() -> clap::Command {
+    groups::grouped(Cli::command())
 }
 
 fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
@@ -179,6 +207,12 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
         Command::Status(OnRig { args, reach }) => status::status(args, &reach.client()?, say),
         Command::Noise(OnRig { args, reach }) => noise::noise(args, &reach.client()?, say),
         Command::Cancel(OnRig { args, reach }) => cancel::cancel(args, &reach.client()?, say),
+        Command::Token(OnRig { args, reach }) => token::token(args, &reach.client()?, say),
+        Command::Top(OnRig { args, reach }) => top::top(args, || reach.client(), say),
+        Command::Verdict(OnRig { args, reach }) => verdict::verdict(args, reach.folder()?, || reach.client(), say),
+        Command::Completions(args) => Ok(completions::completions(args, commands(), say)),
+        Command::Man(args) => man::man(args, commands(), say),
+        Command::ExitCodes(args) => Ok(exit_codes::exit_codes(args, say)),
         Command::Backup(args) => {
             let folder = data_folder(args.data.clone(), &|name| std::env::var(name).ok())?;
             Ok(backup::backup(args, &folder, say))
@@ -205,11 +239,35 @@ impl Reach {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_commands_are_well_formed() {
-        Cli::command().debug_assert();
+        commands().debug_assert();
+    }
+
+    #[test]
+    fn the_list_of_commands_names_each_once_and_under_a_heading() {
+        let help = commands().render_long_help().to_string();
+
+        for command in Cli::command().get_subcommands() {
+            let name = command.get_name();
+            let lines = help.lines().filter(|line| line.split_whitespace().next() == Some(name)).count();
+            assert_eq!(lines, 1, "{name} is listed {lines} times:\n{help}");
+        }
+        let headings = help.lines().filter(|line| line.ends_with(':') && !line.starts_with(' ')).count();
+        assert!(headings >= 6, "{help}");
+    }
+
+    #[test]
+    fn the_help_of_each_command_names_its_exit_codes() {
+        let mut whole = Cli::command();
+        for row in exit::TABLE {
+            let Some(command) = whole.find_subcommand_mut(row.command) else { continue };
+            let help = command.render_long_help().to_string();
+            let first = row.code.split("..").next().unwrap();
+            let is_said = row.code.contains("..") || help.contains(&format!("{first} "));
+            assert!(is_said, "{}'s help does not say {}:\n{help}", row.command, row.code);
+        }
     }
 
     #[test]

@@ -2,7 +2,9 @@
 //!
 //! Where the rig is and which token opens it come from its data folder, or from what the caller names instead.
 
-use std::io::{self, Read};
+mod tokens;
+
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +19,7 @@ use thermite_actors::ports::OutputSlice;
 use thermite_actors::view::{DevRunRow, JobRow, RigView, RunRow};
 use thermite_core::ids::{DevRunId, JobId, RunId};
 use thermite_core::job::StageKind;
+use thermite_core::limits;
 use thermite_svc::folder::{Endpoint, OWNER_TOKEN};
 use thermite_svc::server::bodies::{AskDevRun, Queued, RunStarted, StartRun, SubmitJob, Submitted};
 use thermite_svc::server::noise::{AlarmCleared, MeasuredAgain};
@@ -27,6 +30,8 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// How long the rig may take for one answer, beyond what it was asked to wait. A cancel is answered after at most 10 s
 /// (rule A10), a start waits for the disk.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// How long one stream of events is read before it is asked for anew: one whose other end vanished is then noticed.
+const EVENTS_MAX: Duration = Duration::from_secs(60);
 /// How often an asking with an idempotency key is sent again when the connection breaks (rule A13).
 const TRIES_MAX: u32 = 3;
 /// The largest answer read, in bytes: a record of 10,000 blocks with all readings is some 60 MB.
@@ -98,6 +103,7 @@ pub(crate) struct Client {
     agent: Agent,
     base: String,
     bearer: String,
+    place: Place,
 }
 
 /// What a run is asked to do.
@@ -128,13 +134,7 @@ impl Client {
     /// # Errors
     /// Where no address is known or the token cannot be read.
     pub(crate) fn open(place: &Place) -> Result<Client, Fault> {
-        let url = match &place.url {
-            Some(url) => url.trim_end_matches('/').to_owned(),
-            None => address_in(&place.folder)?,
-        };
-        let token_file = place.token_file.clone().unwrap_or_else(|| place.folder.join(OWNER_TOKEN));
-        let token = std::fs::read_to_string(&token_file)
-            .map_err(|error| Fault::TokenFile { path: token_file.display().to_string(), why: plain(&error) })?;
+        let (base, bearer) = door_at(place)?;
         let agent = Agent::config_builder()
             .http_status_as_error(false)
             .proxy(None)
@@ -146,7 +146,13 @@ impl Client {
             .timeout_recv_body(Some(ANSWER_MAX))
             .build()
             .new_agent();
-        Ok(Client { agent, base: url, bearer: format!("Bearer {}", token.trim()) })
+        Ok(Client { agent, base, bearer, place: place.clone() })
+    }
+
+    /// The same door looked for again, for whoever outlasts a rig: its next life may listen elsewhere.
+    pub(crate) fn again(&self) -> Result<Client, Fault> {
+        let (base, bearer) = door_at(&self.place)?;
+        Ok(Client { agent: self.agent.clone(), base, bearer, place: self.place.clone() })
     }
 
     /// The rig's address.
@@ -161,7 +167,21 @@ impl Client {
 
     /// All runs.
     pub(crate) fn runs(&self) -> Result<Vec<RunRow>, Fault> {
-        self.get("/v1/runs")
+        let most = limits::ROWS_LISTED_MAX;
+        let mut runs: Vec<RunRow> = self.get(&format!("/v1/runs?limit={most}"))?;
+        let mut got = runs.len();
+        while let Some(last) = runs.last().filter(|_| got == most) {
+            let page: Vec<RunRow> = self.get(&format!("/v1/runs?limit={most}&after={}", last.run))?;
+            got = page.len();
+            runs.extend(page);
+        }
+        Ok(runs)
+    }
+
+    /// The first of all runs: one that is not over, where there is any.
+    pub(crate) fn first_run(&self) -> Result<Option<RunRow>, Fault> {
+        let first: Vec<RunRow> = self.get("/v1/runs?limit=1")?;
+        Ok(first.into_iter().next())
     }
 
     /// Starts a run. With the same `key` it is started once (rule A13).
@@ -237,6 +257,19 @@ impl Client {
         };
         let bytes = self.bytes_of(self.fetch(&path)?)?;
         String::from_utf8(bytes).map_err(|_| self.not_a_rig("its record is not UTF-8 text"))
+    }
+
+    /// What happens at the rig, as server-sent events, from the one after `last` on where that is still kept. Ends by
+    /// itself after a while; a reader that comes back with its last id misses nothing.
+    pub(crate) fn events(&self, last: Option<&str>) -> Result<impl BufRead + use<>, Fault> {
+        let answer = self.request(|| {
+            let mut asked = self.agent.get(format!("{}/v1/events", self.base)).header("authorization", &self.bearer);
+            if let Some(last) = last {
+                asked = asked.header("last-event-id", last);
+            }
+            asked.config().timeout_recv_body(Some(EVENTS_MAX)).build().call()
+        })?;
+        Ok(BufReader::new(answer.into_body().into_reader()))
     }
 
     /// Each device's noise.
@@ -326,6 +359,18 @@ impl Client {
     fn not_a_rig(&self, what: &str) -> Fault {
         Fault::NotARig { url: self.base.clone(), what: what.to_owned() }
     }
+}
+
+/// Where the rig listens, and what opens it.
+fn door_at(place: &Place) -> Result<(String, String), Fault> {
+    let url = match &place.url {
+        Some(url) => url.trim_end_matches('/').to_owned(),
+        None => address_in(&place.folder)?,
+    };
+    let token_file = place.token_file.clone().unwrap_or_else(|| place.folder.join(OWNER_TOKEN));
+    let token = std::fs::read_to_string(&token_file)
+        .map_err(|error| Fault::TokenFile { path: token_file.display().to_string(), why: plain(&error) })?;
+    Ok((url, format!("Bearer {}", token.trim())))
 }
 
 fn address_in(folder: &Path) -> Result<String, Fault> {

@@ -2,6 +2,7 @@
 
 mod cli;
 mod client;
+mod top;
 mod try_out;
 
 use std::process::ExitCode;

@@ -17,6 +17,7 @@ use tracing::{info, warn};
 use crate::budget::{Budget, Stores};
 use crate::device_lock::{DeviceLock, DeviceLockFault};
 use crate::folder::{DataFolder, Endpoint, FolderFault};
+use crate::metrics::{Counted, Metrics};
 use crate::records::{OpenFault, SqliteRecords};
 use crate::server::{self, Door, DoorClosing};
 use crate::settings::Settings;
@@ -147,15 +148,17 @@ impl Service {
         let token_made = tokens.made();
         let workers = settings.http_workers;
         let locks = settings.device_locks.clone();
+        let metrics = Metrics::new();
+        let counted = Counted::new(Rc::clone(&records) as Rc<dyn Records>, Arc::clone(&metrics));
         let within = settings.clone();
-        let ground = Ground { folder: Rc::clone(&folder), settings, records: Rc::clone(&records) as Rc<dyn Records> };
+        let ground = Ground { folder: Rc::clone(&folder), settings, records: Rc::new(counted) };
         let Parts { setup, outputs, stores } = assemble(ground).await.map_err(ServeFault::Assemble)?;
         // Before the rig starts, which ends what it takes for leftovers on its devices.
         let facts = setup.members.iter().map(|member| member.driver.facts());
         let devices = facts.map(|facts| DeviceLock::take(&locks, &facts, folder.path())).collect::<Result<_, _>>()?;
         let rig = Rig::start(setup).await?;
         info!(token = %tokens.owner(), "the owner's token opens the door");
-        let (door, closing) = Door::new(rig.clone(), outputs, records.verdicts(), records.keys(), tokens);
+        let (door, closing) = Door::new(rig.clone(), outputs, records.verdicts(), records.keys(), tokens, metrics);
         let local = |source| ServeFault::System { what: "the listening address", source };
         let address = listener.local_addr().map_err(local)?;
         let server = server::start(door, listener, workers)

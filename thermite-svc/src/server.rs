@@ -2,8 +2,9 @@
 //!
 //! | | |
 //! |---|---|
-//! | `GET /healthz` | 200 `ok`, without a token |
+//! | `GET /healthz`, `GET /readyz` | whether the rig is there, whether it takes work; without a token |
 //! | `GET /openapi.json` | this table with every shape, for programs; without a token |
+//! | `GET /metrics` | figures for Prometheus, as OpenMetrics text; with a token, as all that follows |
 //! | `GET /v1/rig` | the whole rig |
 //! | `POST /v1/runs` | [`bodies::StartRun`]; 201, `Location` |
 //! | `GET /v1/rig/settings` | what may be set while it runs, and the rest; `ETag`, `If-None-Match` (304) |
@@ -38,6 +39,7 @@ mod dev_runs;
 mod etag;
 pub mod events;
 mod followers;
+mod health;
 mod jobs;
 pub mod noise;
 pub mod openapi;
@@ -60,6 +62,7 @@ use thermite_actors::rig::Rig;
 use thermite_core::limits;
 use tokio::sync::watch;
 
+use crate::metrics::Metrics;
 use crate::records::{Keys, VerdictReader};
 use crate::tokens::Tokens;
 
@@ -76,6 +79,7 @@ pub struct Door {
     tokens: Arc<Tokens>,
     followers: Arc<Followers>,
     events: Arc<EventRing>,
+    metrics: Arc<Metrics>,
     /// True once the rig has ended: waits are answered and streams close.
     over: watch::Receiver<bool>,
 }
@@ -98,12 +102,14 @@ impl Door {
         verdicts: VerdictReader,
         keys: Keys,
         tokens: Tokens,
+        metrics: Arc<Metrics>,
     ) -> (Door, DoorClosing) {
         let (closing, over) = watch::channel(false);
         let events = EventRing::follow(&rig);
+        metrics.follow(rig.events());
         let followers = Followers::reporting_to(rig.clone());
         let tokens = Arc::new(tokens);
-        (Door { rig, outputs, verdicts, keys, tokens, followers, events, over }, DoorClosing(closing))
+        (Door { rig, outputs, verdicts, keys, tokens, followers, events, metrics, over }, DoorClosing(closing))
     }
 }
 
@@ -137,8 +143,10 @@ fn routes(config: &mut web::ServiceConfig) {
     config
         .app_data(request::json_config())
         .default_service(web::to(request::no_such_path))
-        .service(read_only("/healthz", web::get().to(healthz)))
-        .service(read_only("/openapi.json", web::get().to(openapi::openapi)))
+        .service(read_only("/healthz", look().to(health::healthz)))
+        .service(read_only("/readyz", look().to(health::readyz)))
+        .service(read_only("/metrics", look().to(health::metrics)))
+        .service(read_only("/openapi.json", look().to(openapi::openapi)))
         .service(read_only("/v1/rig", look().to(runs::rig)))
         .service(other("/v1/runs", "GET, HEAD, POST").route(look().to(runs::list)).route(web::post().to(runs::start)))
         .service(
@@ -194,12 +202,4 @@ fn other(path: &'static str, allowed: &'static str) -> actix_web::Resource {
     web::resource(path).default_service(web::to(move || async move {
         Err::<HttpResponse, Problem>(Problem::method_not_allowed(allowed))
     }))
-}
-
-/// Says that the rig answers.
-#[utoipa::path(get, path = "/healthz", operation_id = "healthz", tag = "rig", security(()), responses(
-    (status = 200, description = "`ok`", content_type = "text/plain", body = String),
-))]
-async fn healthz() -> &'static str {
-    "ok"
 }

@@ -255,7 +255,7 @@ impl Tokens {
         &self.owner
     }
 
-    /// Who asks with the token `given`. Must be called inside an actix system, which keeps when it was used.
+    /// Who asks with the token `given`. When it was used is kept where a runtime is there to write it.
     ///
     /// # Errors
     /// Where it opens nothing.
@@ -385,8 +385,9 @@ impl Tokens {
         if is_noted || known.used_ms.compare_exchange(used, now, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return;
         }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (table, id) = (Arc::clone(&self.table), known.id.clone());
-        actix_web::rt::task::spawn_blocking(move || {
+        runtime.spawn_blocking(move || {
             let table = table.lock().unwrap_or_else(PoisonError::into_inner);
             if let Err(fault) = table.used(&id.0, now) {
                 warn!(token = %id, %fault, "when the token was used cannot be kept");

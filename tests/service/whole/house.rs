@@ -185,14 +185,19 @@ impl House {
         let repo = self.path("repo");
         fs::create_dir_all(repo.join("src")).unwrap();
         let probe = self.at("probe");
-        let kits =
-            [("kit.toml", dev_run_max, "stop"), ("short.toml", "5 s", "stop"), ("keep.toml", dev_run_max, "keep")];
-        for (name, most, leftovers) in kits {
+        let kits = [
+            ("kit.toml", dev_run_max, 3, 12, "stop"),
+            ("short.toml", "5 s", 3, 12, "stop"),
+            ("one-block.toml", dev_run_max, 1, 1, "stop"),
+            ("keep.toml", dev_run_max, 3, 12, "keep"),
+        ];
+        for (name, most, blocks_least, blocks_most, leftovers) in kits {
             let kit = format!(
                 "name = \"whole\"\ntarget = \"cpu\"\nbuild = [\"sh\", \"build.sh\"]\ncheck = [\"test\", \"-s\", \"src/loops\"]\n\
                  measure = [\"./busy\", \"work\", \"{probe}\", \"{}\"]\ntimer = \"reported\"\neditable = [\"src/**\"]\n\
                  artefacts = [\"busy\", \"src/loops\"]\n\n[contract]\nplan_percent = 50\ngate_percent = 10\n\
-                 blocks_least = 3\nblocks_most = 12\ndev_run_max = \"{most}\"\nleftovers = \"{leftovers}\"\n",
+                 blocks_least = {blocks_least}\nblocks_most = {blocks_most}\ndev_run_max = \"{most}\"\n\
+                 leftovers = \"{leftovers}\"\n",
                 self.tag
             );
             fs::write(repo.join(name), kit).unwrap();

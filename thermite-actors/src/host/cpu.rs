@@ -227,7 +227,7 @@ impl Shared {
     fn sample(&self, scope: &Scope) -> Sample {
         let at_ms = (self.clocks)().boot_ms;
         let ticks = |ticks: u64| ticks as f64 * TICK_MS;
-        let running = scope.stat_is_by_lxcfs.then(|| read(&self.root, "proc/schedstat")).unwrap_or_default();
+        let running = if scope.stat_is_by_lxcfs { read(&self.root, "proc/schedstat") } else { String::new() };
         // Where the kernel has no such file a container's view is all there is.
         let busy_ms = match proc_files::running_ns(&running, &scope.allowed) {
             Some(ns) => Some(ns as f64 / 1e6),

@@ -262,6 +262,17 @@ impl Git {
         cat_file().run([OsString::from("blob"), object]).map(Some)
     }
 
+    /// Whether a path of a kept commit is a symbolic link.
+    ///
+    /// # Errors
+    /// Where git fails.
+    pub fn is_link(&self, repository: &Repository, commit: &str, path: &Path) -> Result<bool, GitFault> {
+        let store = self.store(repository)?;
+        let list = self.command("ls-tree").git_dir(&store);
+        let entry = list.run([OsString::from("-z"), commit.into(), "--".into(), path.as_os_str().to_owned()])?;
+        Ok(entry.starts_with(b"120000 "))
+    }
+
     /// The paths that differ between two kept commits, in git's order.
     ///
     /// # Errors

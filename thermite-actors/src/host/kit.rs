@@ -201,11 +201,22 @@ fn read_kit(source: Source<'_>, table: &DeTable<'_>) -> Result<Kit, KitFault> {
         check: fields.optional("check", ARGV_EXPECTED, argv)?,
         measure: fields.required("measure", ARGV_EXPECTED, argv)?,
         timer: read_timer(&fields)?,
-        editable: fields.required("editable", EDITABLE_EXPECTED, |value| {
-            let globs = paths(value)?;
-            (!globs.is_empty() && Editable::new(&globs).is_ok()).then_some(globs)
-        })?,
-        artefacts: fields.optional("artefacts", ARTEFACTS_EXPECTED, paths)?.unwrap_or_default(),
+        editable: {
+            fields.each("editable", |text| match stays_inside(text) {
+                Ok(()) => Editable::new(&[text.to_owned()])
+                    .map(drop)
+                    .map_err(|fault| format!("which is no glob: {}; write a glob such as \"src/**\"", fault.why)),
+                Err(why) => Err(why.to_owned()),
+            })?;
+            fields.required("editable", EDITABLE_EXPECTED, |value| {
+                let globs = paths(value)?;
+                (!globs.is_empty() && Editable::new(&globs).is_ok()).then_some(globs)
+            })?
+        },
+        artefacts: {
+            fields.each("artefacts", |text| stays_inside(text).map_err(str::to_owned))?;
+            fields.optional("artefacts", ARTEFACTS_EXPECTED, paths)?.unwrap_or_default()
+        },
         contract,
     })
 }
@@ -320,6 +331,21 @@ impl Fields<'_> {
         }
     }
 
+    /// Refuses the first item of a list that is wrong, and it alone: a list may be long. What is no list of texts at all is
+    /// left to who reads it as a whole.
+    fn each(&self, key: &str, check: impl Fn(&str) -> Result<(), String>) -> Result<(), KitFault> {
+        let items = self.get(key).and_then(|value| value.get_ref().as_array());
+        for item in items.into_iter().flat_map(|items| items.iter()) {
+            let Some(text) = item.get_ref().as_str() else { continue };
+            if let Err(why) = check(text) {
+                let shown = self.source.shown(item.span());
+                let what = format!("{}{key} has {shown}, {why}", self.prefix);
+                return Err(self.source.fault(Some(item.span().start), what));
+            }
+        }
+        Ok(())
+    }
+
     fn required<T>(
         &self,
         key: &str,
@@ -351,13 +377,24 @@ fn argv(value: &DeValue<'_>) -> Option<Argv> {
 /// A list of paths or globs that stay inside the repository.
 fn paths(value: &DeValue<'_>) -> Option<Vec<String>> {
     let paths = texts(value)?;
-    let stays_inside = |path: &String| {
-        !path.is_empty()
-            && path.len() <= PATH_BYTES_MAX
-            && !path.starts_with('/')
-            && path.split('/').all(|part| part != ".." && part != ".git" && part != ".")
-    };
-    (paths.len() <= LIST_MAX && paths.iter().all(stays_inside)).then_some(paths)
+    (paths.len() <= LIST_MAX && paths.iter().all(|path| stays_inside(path).is_ok())).then_some(paths)
+}
+
+/// Whether a path or glob stays inside the repository; else why not.
+fn stays_inside(path: &str) -> Result<(), &'static str> {
+    if path.is_empty() {
+        return Err("which is empty; name a path from the repository's root");
+    }
+    if path.len() > PATH_BYTES_MAX {
+        return Err("which is longer than 1024 bytes; shorten it");
+    }
+    if path.starts_with('/') {
+        return Err("which begins with a slash; begin at the repository's root, such as \"src/**\"");
+    }
+    if path.split('/').any(|part| part == ".." || part == ".git" || part == ".") {
+        return Err("which has a part `.`, `..` or `.git`; name what is inside the repository");
+    }
+    Ok(())
 }
 
 fn whole(value: &DeValue<'_>) -> Option<i64> {

@@ -326,8 +326,18 @@ impl Shared {
             let why = format!("{shown} is not a file in champion {champion} of {}", repository.path.display());
             Refusal::Kit { why }
         })?;
-        let kit = kit::parse(&shown.to_string(), &bytes).map_err(|fault| Refusal::Kit { why: fault.to_string() })?;
-        Ok((kit, kit::hash(&bytes)))
+        match kit::parse(&shown.to_string(), &bytes) {
+            Ok(kit) => Ok((kit, kit::hash(&bytes))),
+            // Git has a link's target as its text, which is no kit and says little as one.
+            Err(_) if self.git.is_link(repository, champion, path)? => {
+                let target: String =
+                    String::from_utf8_lossy(&bytes).chars().take(80).flat_map(char::escape_default).collect();
+                let why =
+                    format!("{shown} is a link to {target} in champion {champion}; name that file, or commit it there");
+                Err(Refusal::Kit { why }.into())
+            }
+            Err(fault) => Err(Refusal::Kit { why: fault.to_string() }.into()),
+        }
     }
 
     /// Finds the lanes' worktrees: each one of the repository's, none twice, none inside another.

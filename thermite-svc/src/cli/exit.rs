@@ -33,6 +33,57 @@ pub(crate) const LIMIT: u8 = 124;
 /// It was cancelled (rule A10).
 pub(crate) const CANCELLED: u8 = 130;
 
+/// One code of one command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Code {
+    /// The command, or what all have in common.
+    pub(crate) command: &'static str,
+    /// The code.
+    pub(crate) code: &'static str,
+    /// What it says.
+    pub(crate) means: &'static str,
+}
+
+const EVERY: &str = "every command";
+
+const fn code(command: &'static str, code: &'static str, means: &'static str) -> Code {
+    Code { command, code, means }
+}
+
+/// Every code and what it says: `thermite exit-codes` and `docs/cli.md` show this.
+pub(crate) const TABLE: &[Code] = &[
+    code(EVERY, "0", "it went well"),
+    code(EVERY, "64", "wrong usage, or a wrong setting"),
+    code(EVERY, "69", "the rig refused, or what was named is not there; the sentence says why"),
+    code(EVERY, "70", "infrastructure: the rig is not there or cannot; nobody's fault"),
+    code("run", "0..255", "the command's own code; 128 + N when signal N ended it"),
+    code("run", "124", "ended at its limit"),
+    code("run", "75", "gave up waiting; try again later"),
+    code("run", "69", "refused"),
+    code("run", "70", "infrastructure; run the command again"),
+    code("run", "130", "cancelled: by Ctrl-C, by `thermite cancel`, or because nobody reads its output any more"),
+    code("judge", "0", "win"),
+    code("judge", "1", "no gain"),
+    code("judge", "2", "undecided"),
+    code("judge", "3", "the change failed to build, check or measure"),
+    code("judge", "4", "no verdict, or infrastructure"),
+    code("judge", "69", "refused"),
+    code("judge", "130", "left before the verdict; the job goes on"),
+    code("verify", "0", "the record holds"),
+    code("verify", "1", "it does not"),
+    code("cancel", "70", "its end is not proved; its device is out of service"),
+    code("top", "69", "not on a terminal"),
+    code("try", "0", "all steps ran, every verdict is of the expected kind, every record holds"),
+    code("try", "1", "not so"),
+    code("try", "130", "ended by Ctrl-C"),
+    code("serve", "0", "ended by its rules"),
+    code("serve", "70", "this machine cannot be a rig"),
+    code("serve", "71", "the system gave no threads or signals"),
+    code("serve", "74", "the data folder cannot be read or written"),
+    code("serve", "75", "something is in use by another program: data folder, device, address"),
+    code("serve", "78", "something named cannot be used: another program's folder, newer records, an address"),
+];
+
 /// How a development run ended.
 pub(crate) fn of_dev_run(end: &DevRunEnd) -> u8 {
     match end {
@@ -88,6 +139,15 @@ mod tests {
     use thermite_core::job::ChangeStep;
     use thermite_core::refusal::GaveUp;
     use thermite_core::time::Span;
+
+    #[test]
+    fn the_documented_table_is_this_one() {
+        let docs = include_str!("../../../docs/cli.md");
+        let rows: String =
+            TABLE.iter().map(|row| format!("| {} | {} | {} |\n", row.command, row.code, row.means)).collect();
+
+        assert!(docs.contains(&rows), "docs/cli.md must have these rows:\n{rows}");
+    }
 
     #[test]
     fn a_development_runs_end_has_the_code_that_help_promises() {

@@ -17,8 +17,13 @@ const PACE: Duration = Duration::from_millis(100);
 /// What a follower is told, as it happens.
 #[derive(Debug)]
 pub(crate) enum News<'a> {
-    /// The status is another, or what is waited for is.
-    Status(&'a DevRunStatus),
+    /// How it stands.
+    Status {
+        /// The status.
+        status: &'a DevRunStatus,
+        /// Whether it is another than at the last look, or what is waited for is.
+        is_new: bool,
+    },
     /// It wrote something.
     Output {
         /// The bytes.
@@ -37,12 +42,12 @@ pub(crate) enum Wish {
     Cancel,
 }
 
-/// Follows to the end; tells every change and all output on the way. `tell` is also asked at least twice a second
-/// (with the last status) whether to go on.
+/// Follows to the end; tells how it stands at least twice a second, and all output on the way. `tell` answers whether to
+/// go on.
 pub(crate) fn follow(
     client: &Client,
     dev_run: DevRunId,
-    mut tell: impl FnMut(Option<News<'_>>) -> Wish,
+    mut tell: impl FnMut(News<'_>) -> Wish,
 ) -> Result<DevRunEnd, Fault> {
     let mut offset = 0;
     let mut told = None;
@@ -50,8 +55,7 @@ pub(crate) fn follow(
     loop {
         let row = client.dev_run(dev_run)?;
         let key = Key::of(&row.status);
-        let news = (told.as_ref() != Some(&key)).then_some(News::Status(&row.status));
-        let mut wish = tell(news);
+        let mut wish = tell(News::Status { status: &row.status, is_new: told.as_ref() != Some(&key) });
         told = Some(key);
 
         let ended = match row.status {
@@ -73,7 +77,7 @@ pub(crate) fn follow(
         if got {
             let missed = slice.offset.saturating_sub(offset);
             offset = slice.offset + slice.bytes.len() as u64;
-            wish = tell(Some(News::Output { bytes: &slice.bytes, missed }));
+            wish = tell(News::Output { bytes: &slice.bytes, missed });
         }
         match ended {
             Some(end) if !got || slice.complete && offset >= slice.total => return Ok(end),

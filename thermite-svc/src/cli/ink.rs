@@ -1,6 +1,8 @@
-//! Colours: only on a terminal, and never where `NO_COLOR` is set (no-color.org).
+//! Colours: only on a terminal that knows them. `NO_COLOR` turns them off (no-color.org), `CLICOLOR_FORCE` on, and
+//! `TERM=dumb` knows none: the same rules that the help texts follow.
 
-use std::io::IsTerminal;
+use anstream::stream::RawStream;
+use anstream::{AutoStream, ColorChoice};
 
 /// Writes with colours, or plainly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,9 +12,12 @@ pub(crate) struct Ink {
 
 impl Ink {
     /// For something written to `stream`.
-    pub(crate) fn on(stream: &impl IsTerminal) -> Ink {
-        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Ink { colours: stream.is_terminal() && !unwanted }
+    pub(crate) fn on(stream: &impl RawStream) -> Ink {
+        let colours = match AutoStream::choice(stream) {
+            ColorChoice::Always | ColorChoice::AlwaysAnsi => true,
+            ColorChoice::Auto | ColorChoice::Never => false,
+        };
+        Ink { colours }
     }
 
     /// No colours at all.
@@ -37,6 +42,11 @@ impl Ink {
     /// What is bad.
     pub(crate) fn bad(self, text: &str) -> String {
         self.wrap("31", text)
+    }
+
+    /// What deserves a look.
+    pub(crate) fn warn(self, text: &str) -> String {
+        self.wrap("33", text)
     }
 
     /// What can be passed over.

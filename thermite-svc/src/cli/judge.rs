@@ -10,6 +10,7 @@ use thermite_core::contract::Timer;
 use thermite_core::ids::{JobId, MemberId, RunId};
 use thermite_core::job::JobOutcome;
 use thermite_core::record::VerdictRecord;
+use thermite_svc::plain::plain;
 use thermite_svc::server::bodies::{SubmitJob, Submitted};
 
 use crate::client::{Client, Fault};
@@ -52,7 +53,7 @@ Examples:
   thermite judge --change lane:2
   thermite judge --change 3f2a91c --champion v1.2 --no-follow
 
-The job goes on when you leave with Ctrl-C; its verdict is there when you submit the same change again.
+The job goes on when you leave with Ctrl-C; `thermite verdict` shows its verdict once it is there.
 
 Exit codes: 0 win; 1 no gain; 2 undecided; 3 the change failed to build, check or measure; 4 no verdict, or \
 infrastructure; 69 refused; 130 left before the verdict.";
@@ -77,7 +78,12 @@ fn judged(args: &JudgeArgs, client: impl FnOnce() -> anyhow::Result<Client>, say
     let client = client()?;
     let run = run_worked_on(&client, args.run)?;
     let submit = SubmitJob { change: args.change.clone(), champion: args.champion.clone() };
-    let Submitted { job, ahead, same } = client.submit(run, &submit, args.key.clone())?;
+    // Git reads the change and lays it on the champion, and the disk has the job, before the rig answers.
+    let mut progress = Progress::default();
+    progress.show_live(say, &format!("thermite: submits {}", plain(&args.change)));
+    let submitted = client.submit(run, &submit, args.key.clone());
+    progress.clear();
+    let Submitted { job, ahead, same } = submitted?;
     if args.no_follow {
         if args.json {
             say.json(&json!({ "job": job, "ahead": ahead, "same": same }));
@@ -90,8 +96,10 @@ fn judged(args: &JudgeArgs, client: impl FnOnce() -> anyhow::Result<Client>, say
     say.aside(&say.side_ink.dim(&format!("thermite: job {job} {how}, {ahead} ahead")));
 
     let stop = Stop::listen_twice()?;
+    let goes_on = format!("job {job} goes on; see it with `thermite verdict {job}`");
+    stop.leaves_behind(goes_on.clone());
     let Some((row, outcome)) = follow(&client, job, &stop, say)? else {
-        say.aside(&format!("thermite: left before the verdict; job {job} goes on"));
+        say.aside(&format!("thermite: left before the verdict; {goes_on}"));
         return Ok(exit::CANCELLED);
     };
     let record = deciding_record(&client, &row)?;
@@ -132,7 +140,7 @@ fn follow(client: &Client, job: JobId, stop: &Stop, say: &Say) -> Result<Option<
             progress.clear();
             return Ok(None);
         }
-        std::thread::sleep(LOOK_EVERY);
+        stop.sleep(LOOK_EVERY);
     }
 }
 
@@ -166,7 +174,8 @@ fn say_verdict(say: &Say, row: &JobRow, outcome: &JobOutcome, record: Option<&Ve
         JobOutcome::NoGain { .. } | JobOutcome::Undecided => say.ink.bold(&words),
         JobOutcome::ChangeFailed { .. } | JobOutcome::NoVerdict { .. } => say.ink.bad(&words),
     };
-    say.line(&format!("{words}: change {} against {}", show::short(&row.change), show::short(&row.champion)));
+    let (change, champion) = (plain(show::short(&row.change)), plain(show::short(&row.champion)));
+    say.line(&format!("{words}: change {change} against {champion}"));
     if let Some(from) = row.reused_from {
         say.line(&format!("  {}: nothing was measured again", show::reused_from(from)));
     }
@@ -184,4 +193,5 @@ fn say_verdict(say: &Say, row: &JobRow, outcome: &JobOutcome, record: Option<&Ve
         say.line(&format!("  {}: the change could have reached the clock; read it", record.facts.timer_note));
     }
     say.line(&format!("  record {}; check it with `thermite verify {}`", record.sha256, row.job));
+    say.line(&format!("  block by block: `thermite verdict {}`, as a page with --html FILE", row.job));
 }

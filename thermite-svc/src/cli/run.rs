@@ -1,20 +1,21 @@
 //! `thermite run`: a command on the device, in turn, its output as it comes.
 
-use anyhow::anyhow;
 use clap::Args;
 use serde_json::json;
 
 use thermite_actors::view::DevRunStatus;
-use thermite_core::ids::RunId;
+use thermite_core::dev_run::DevRunEnd;
+use thermite_core::ids::{DevRunId, RunId};
 use thermite_core::refusal::Refusal;
 use thermite_core::texts;
+use thermite_svc::plain::plain;
 use thermite_svc::server::bodies::AskDevRun;
 
 use crate::client::Client;
 
 use super::follow::{News, Wish, follow};
 use super::runs::run_worked_on;
-use super::say::Say;
+use super::say::{Progress, Say};
 use super::stop::Stop;
 use super::{exit, show};
 
@@ -31,7 +32,7 @@ pub(crate) struct RunArgs {
     /// Leave once it has a place in the line, and print its id
     #[arg(long)]
     pub(crate) detach: bool,
-    /// Print JSON lines: queued, status, output, ended
+    /// Print JSON lines: queued, status, output, ended; output that is no UTF-8 text also as hex
     #[arg(long)]
     pub(crate) json: bool,
     /// Set a variable of its environment; may be repeated
@@ -51,7 +52,7 @@ Examples:
   thermite run --lane 2 --detach -- ./measure --size 4096
 
 The command runs in the lane's own tree. Its output comes on standard output, everything else on standard \
-error. Ctrl-C cancels it and waits for its end; a second Ctrl-C leaves at once.
+error. Ctrl-C cancels it and waits until nothing of it is left; a second Ctrl-C leaves at once.
 
 Exit codes: the command's own; 128 + N when signal N ended it; 124 ended at its limit; 75 gave up waiting; \
 69 refused; 70 infrastructure; 130 cancelled.";
@@ -81,54 +82,141 @@ pub(crate) fn run(args: &RunArgs, client: impl FnOnce() -> anyhow::Result<Client
     }
     let Some(stop) = stop else { return Ok(exit::OK) };
 
+    stop.leaves_behind(format!("development run {dev_run} is ended by the rig within 10 s; see `thermite status`"));
+
+    let mut teller = Teller { say, json: args.json, dev_run, progress: Progress::default(), text: TextOf::default() };
     let mut nobody_reads = false;
     let end = follow(&client, dev_run, |news| {
-        match news {
-            None => {}
-            Some(News::Status(status)) => {
-                if args.json {
-                    nobody_reads |= !line_of_json(say, &json!({ "event": "status", "dev_run": dev_run, "is": status }));
-                } else if let Some(text) = worth_saying(status) {
-                    say.aside(&say.side_ink.dim(&format!("thermite: {text}")));
-                }
-            }
-            Some(News::Output { bytes, missed }) => {
-                if args.json {
-                    let text = String::from_utf8_lossy(bytes);
-                    let line = json!({ "event": "output", "dev_run": dev_run, "missed": missed, "text": text });
-                    nobody_reads |= !line_of_json(say, &line);
-                } else {
-                    if missed > 0 {
-                        say.aside(&say.side_ink.dim(&format!("thermite: {missed} bytes of output were not kept")));
-                    }
-                    nobody_reads |= !say.output(bytes);
-                }
-            }
+        // To one who went away nothing more is said.
+        nobody_reads = nobody_reads || !teller.tell(&news);
+        if stop.is_asked() {
+            teller.cancels();
         }
         if nobody_reads || stop.is_asked() { Wish::Cancel } else { Wish::GoOn }
     })?;
-
-    if args.json {
-        say.json(&json!({ "event": "ended", "dev_run": dev_run, "end": end, "note": texts::DIAGNOSTIC_ONLY }));
-    } else {
-        let text = format!("thermite: {}; {}", show::dev_run_end(&end), texts::DIAGNOSTIC_ONLY);
-        say.aside(&say.side_ink.dim(&text));
-    }
-    if nobody_reads && !stop.is_asked() {
-        return Err(anyhow!("nobody reads the output any more: development run {dev_run} was cancelled"));
-    }
+    teller.end(&end);
     Ok(exit::of_dev_run(&end))
 }
 
-fn line_of_json(say: &Say, value: &serde_json::Value) -> bool {
-    say.output(format!("{value}\n").as_bytes())
+/// Tells what comes of a development run: its output on standard output, the rest beside it, or all as JSON lines.
+struct Teller<'a> {
+    say: &'a Say,
+    json: bool,
+    dev_run: DevRunId,
+    progress: Progress,
+    text: TextOf,
 }
 
-/// The end is said apart; what goes by in a moment is not said at all.
-fn worth_saying(status: &DevRunStatus) -> Option<String> {
+impl Teller<'_> {
+    /// False where nobody reads any more.
+    fn tell(&mut self, news: &News<'_>) -> bool {
+        match news {
+            News::Status { status, is_new } if self.json => {
+                !is_new || self.line(&json!({ "event": "status", "dev_run": self.dev_run, "is": status }))
+            }
+            News::Status { status, is_new: _ } => {
+                match worth_saying(status) {
+                    Some((key, text)) => self.progress.show(self.say, key, &format!("thermite: {text}")),
+                    None => self.progress.clear(),
+                }
+                true
+            }
+            News::Output { bytes, missed } if self.json => self.output_line(bytes, *missed),
+            News::Output { bytes, missed } => {
+                self.progress.clear();
+                if *missed > 0 {
+                    let text = format!("thermite: {missed} bytes of output were not kept");
+                    self.say.aside(&self.say.side_ink.dim(&text));
+                }
+                self.say.output(bytes)
+            }
+        }
+    }
+
+    fn cancels(&mut self) {
+        let text = "thermite: cancelled, waits until nothing of it is left; Ctrl-C again leaves at once";
+        self.progress.show(self.say, "cancels".to_owned(), text);
+    }
+
+    fn end(&mut self, end: &DevRunEnd) {
+        self.progress.clear();
+        if self.json {
+            let rest = self.text.rest();
+            if !rest.is_empty() {
+                self.output_line_of(&rest, 0);
+            }
+            self.line(
+                &json!({ "event": "ended", "dev_run": self.dev_run, "end": end, "note": texts::DIAGNOSTIC_ONLY }),
+            );
+        } else {
+            let text = format!("thermite: {}; {}", show::dev_run_end(end), texts::DIAGNOSTIC_ONLY);
+            self.say.aside(&self.say.side_ink.dim(&text));
+        }
+    }
+
+    fn output_line(&mut self, bytes: &[u8], missed: u64) -> bool {
+        let whole = self.text.whole(bytes);
+        whole.is_empty() && missed == 0 || self.output_line_of(&whole, missed)
+    }
+
+    /// Text as text; what is none also byte for byte, in hexadecimal.
+    fn output_line_of(&self, bytes: &[u8], missed: u64) -> bool {
+        let text = String::from_utf8_lossy(bytes);
+        let mut line = json!({ "event": "output", "dev_run": self.dev_run, "missed": missed, "text": text });
+        if std::str::from_utf8(bytes).is_err() {
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            line["hex"] = hex.into();
+        }
+        self.line(&line)
+    }
+
+    fn line(&self, value: &serde_json::Value) -> bool {
+        self.say.output(format!("{value}\n").as_bytes())
+    }
+}
+
+/// Cuts output where letters end: what is read may end inside of one.
+#[derive(Debug, Default)]
+struct TextOf {
+    begun: Vec<u8>,
+}
+
+impl TextOf {
+    /// What was begun and these, up to the last whole letter.
+    fn whole(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.begun.extend_from_slice(bytes);
+        let whole = match std::str::from_utf8(&self.begun) {
+            // Only what more bytes can complete is kept back: at most three.
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            Err(_) => {
+                let tail = self.begun.len().saturating_sub(3);
+                let begins = (tail..self.begun.len()).find(|at| is_begun(&self.begun[*at..]));
+                begins.unwrap_or(self.begun.len())
+            }
+            Ok(_) => self.begun.len(),
+        };
+        let rest = self.begun.split_off(whole);
+        std::mem::replace(&mut self.begun, rest)
+    }
+
+    /// What no more bytes complete.
+    fn rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.begun)
+    }
+}
+
+/// Whether these are the first bytes of one letter that is not whole.
+fn is_begun(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+}
+
+/// The end is said apart; what goes by in a moment is not said at all. The key tells what is news from times that run on.
+fn worth_saying(status: &DevRunStatus) -> Option<(String, String)> {
     match status {
-        DevRunStatus::Waiting { sentence, .. } => Some(sentence.clone()),
-        DevRunStatus::Stopping { .. } => Some("what it started is being ended".to_owned()),
+        DevRunStatus::Waiting { sentence, wait } => {
+            Some((format!("{:?} {}", wait.reason, wait.place), plain(sentence)))
+        }
+        DevRunStatus::Stopping { .. } => Some(("stopping".to_owned(), "what it started is being ended".to_owned())),
         DevRunStatus::Recording
         | DevRunStatus::Starting { .. }
         | DevRunStatus::Running { .. }
@@ -145,6 +233,20 @@ mod tests {
         assert_eq!(variable("A=b=c"), Ok(("A".into(), "b=c".into())));
         assert_eq!(variable("=b"), Err("expected NAME=VALUE, such as RUST_LOG=debug".into()));
         assert_eq!(variable("A"), Err("expected NAME=VALUE, such as RUST_LOG=debug".into()));
+    }
+
+    #[test]
+    fn output_is_cut_between_letters_and_what_is_no_text_is_kept() {
+        let mut text = TextOf::default();
+        let bytes = "ü→".as_bytes();
+
+        assert_eq!(text.whole(&bytes[..1]), b"");
+        assert_eq!(text.whole(&bytes[1..4]), "ü".as_bytes());
+        assert_eq!(text.whole(&bytes[4..]), "→".as_bytes());
+        assert_eq!(text.whole(b"\xff\xc3"), b"\xff");
+        assert_eq!(text.whole(b"\x28a"), b"\xc3\x28a");
+        assert_eq!(text.whole(b"\xe2\x86"), b"");
+        assert_eq!(text.rest(), b"\xe2\x86");
     }
 
     #[test]

@@ -99,8 +99,7 @@ pub(crate) fn run_worked_on(client: &Client, named: Option<RunId>) -> Result<Run
     if let Some(run) = named {
         return Ok(run);
     }
-    let runs = client.runs()?;
-    let live = runs.iter().rev().find(|row| match row.state {
+    let live = client.first_run()?.filter(|row| match row.state {
         RunState::Running | RunState::Paused => true,
         RunState::Ended => false,
     });

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use thermite_svc::plain::plain;
+
 use super::ink::Ink;
 
 /// The two streams.
@@ -24,7 +26,9 @@ impl Say {
     /// The process's own streams.
     pub(crate) fn new() -> Say {
         let stderr = std::io::stderr();
-        Say { ink: Ink::on(&std::io::stdout()), side_ink: Ink::on(&stderr), redraws: stderr.is_terminal() }
+        // A terminal without a name, or a dumb one, cannot draw over a line.
+        let moves = std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
+        Say { ink: Ink::on(&std::io::stdout()), side_ink: Ink::on(&stderr), redraws: stderr.is_terminal() && moves }
     }
 
     /// A line of the result.
@@ -51,7 +55,7 @@ impl Say {
 
     /// The one line that says why it did not work.
     pub(crate) fn error(&self, text: &str) {
-        let one_line = text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+        let one_line = text.lines().map(|line| plain(line.trim())).collect::<Vec<_>>().join(" ");
         self.aside(&format!("{} {one_line}", self.side_ink.bad("thermite:")));
     }
 
@@ -78,13 +82,20 @@ impl Progress {
         let is_new = key != self.key;
         self.key = key;
         if say.redraws() {
-            let (width, _) = size_of_stderr();
-            let cut: String = text.chars().take(width.saturating_sub(1)).collect();
-            let _reader_gone = write!(std::io::stderr(), "\r\x1b[K{}", say.side_ink.dim(&cut));
-            self.drawn = true;
+            self.show_live(say, text);
         } else if is_new || self.said.is_none_or(|said| said.elapsed() >= SAY_AGAIN_AFTER) {
             say.aside(text);
             self.said = Some(Instant::now());
+        }
+    }
+
+    /// Shows `text` on a terminal, and nothing elsewhere.
+    pub(crate) fn show_live(&mut self, say: &Say, text: &str) {
+        if say.redraws() {
+            let (width, _) = size_of_stderr();
+            let cut = cut_to(text, width.saturating_sub(1));
+            let _reader_gone = write!(std::io::stderr(), "\r\x1b[K{}", say.side_ink.dim(&cut));
+            self.drawn = true;
         }
     }
 
@@ -94,6 +105,25 @@ impl Progress {
             let _reader_gone = write!(std::io::stderr(), "\r\x1b[K");
         }
     }
+}
+
+/// What of a text fits into that many columns; what is cut is shown to be.
+pub(crate) fn cut_to(text: &str, columns: usize) -> String {
+    use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let mut cut = String::new();
+    let mut taken = 1;
+    for letter in text.chars() {
+        taken += letter.width().unwrap_or(0);
+        if taken > columns {
+            break;
+        }
+        cut.push(letter);
+    }
+    cut.push('…');
+    cut
 }
 
 /// How many letters fit on a line of the terminal, and how many lines on it.

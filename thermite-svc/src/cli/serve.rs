@@ -38,6 +38,9 @@ pub(crate) struct ServeArgs {
     /// Allow an address that other machines reach; REST has tokens and no TLS of its own
     #[arg(long)]
     listen_open: bool,
+    /// Print one JSON object when it listens: its address, its data folder, its owner's token file
+    #[arg(long)]
+    json: bool,
     /// End when the process that started this one ends
     #[arg(long, hide = true)]
     ends_with_parent: bool,
@@ -52,7 +55,11 @@ Examples:
   thermite serve --data ./rig --listen 127.0.0.1:0
 
 Ends by its rules at SIGTERM or Ctrl-C: what runs is stopped and proved gone, all is recorded. THERMITE_LOG sets \
-what is logged (info, debug, trace).";
+what is logged (info, debug, trace).
+
+Exit codes: 0 ended by its rules; 64 wrong usage or setting; 70 this machine cannot be a rig; 71 the system gave no \
+threads or signals; 74 the data folder cannot be read or written; 75 something is in use by another program; 78 \
+something named cannot be used.";
 
 /// Serves until a signal.
 pub(crate) fn serve(args: &ServeArgs, say: &Say) -> anyhow::Result<u8> {
@@ -73,7 +80,8 @@ pub(crate) fn serve(args: &ServeArgs, say: &Say) -> anyhow::Result<u8> {
         .with_writer(std::io::stderr)
         .init();
 
-    let served = actix_web::rt::System::new().block_on(serve_rig(settings, assemble, |service| tell(service, say)));
+    let served =
+        actix_web::rt::System::new().block_on(serve_rig(settings, assemble, |service| tell(service, args.json, say)));
     match served {
         Ok(()) => Ok(exit::OK),
         Err(fault) => {
@@ -83,11 +91,19 @@ pub(crate) fn serve(args: &ServeArgs, say: &Say) -> anyhow::Result<u8> {
     }
 }
 
-fn tell(service: &Service, say: &Say) {
+fn tell(service: &Service, json: bool, say: &Say) {
+    let token = service.folder().path().join(thermite_svc::folder::OWNER_TOKEN);
+    if json {
+        return say.json(&serde_json::json!({
+            "url": service.endpoint().url,
+            "pid": service.endpoint().pid,
+            "data": service.folder().path(),
+            "token_file": token,
+        }));
+    }
     say.line(&format!("thermite: a rig listens at {}", service.endpoint().url));
     if service.token_made() {
-        let file = service.folder().path().join(thermite_svc::folder::OWNER_TOKEN);
-        say.line(&format!("thermite: its owner's token is in {}", file.display()));
+        say.line(&format!("thermite: its owner's token is in {}", token.display()));
     }
 }
 

@@ -12,6 +12,7 @@ use thermite_core::run::RunState;
 use thermite_core::stage::{StagePhase, StageView};
 use thermite_core::texts;
 use thermite_core::time::Moment;
+use thermite_svc::plain::{plain, plain_lines};
 
 /// A device's state.
 pub(crate) fn device(row: &DeviceRow, now: Moment) -> String {
@@ -25,11 +26,11 @@ pub(crate) fn device(row: &DeviceRow, now: Moment) -> String {
         }
         DeviceView::Stopping { cause, .. } => format!("what ran on it is being ended: {}", stop_cause(cause)),
         DeviceView::Out { why, next_try } => {
-            format!("out of service: {why}; tried again in {}", next_try.since(now))
+            format!("out of service: {}; tried again in {}", plain(why), next_try.since(now))
         }
-        DeviceView::Quarantined { why } => format!("quarantined: {why}"),
+        DeviceView::Quarantined { why } => format!("quarantined: {}", plain(why)),
     };
-    format!("{} ({}): {state}", row.member, row.facts.model)
+    format!("{} ({}): {state}", row.member, plain(&row.facts.model))
 }
 
 /// A device's state in a word, without its times.
@@ -39,8 +40,8 @@ pub(crate) fn device_word(state: &DeviceView) -> String {
         DeviceView::Ready => "free".to_owned(),
         DeviceView::Held { by, .. } => format!("held by {by}"),
         DeviceView::Stopping { .. } => "stopping".to_owned(),
-        DeviceView::Out { why, .. } => format!("out of service: {why}"),
-        DeviceView::Quarantined { why } => format!("quarantined: {why}"),
+        DeviceView::Out { why, .. } => format!("out of service: {}", plain(why)),
+        DeviceView::Quarantined { why } => format!("quarantined: {}", plain(why)),
     }
 }
 
@@ -52,20 +53,34 @@ pub(crate) fn run(row: &RunRow) -> String {
         RunState::Ended => "ended",
     };
     let lanes = if row.lanes == 1 { "1 lane".to_owned() } else { format!("{} lanes", row.lanes) };
-    let champion = short(&row.champion);
-    format!("run {}: {state}, kit {}, {lanes}, champion {champion}, {}", row.run, row.kit, row.repo.display())
+    let (kit, champion) = (plain(&row.kit), plain(short(&row.champion)));
+    let repo = plain(&row.repo.display().to_string());
+    format!("run {}: {state}, kit {kit}, {lanes}, champion {champion}, {repo}", row.run)
 }
 
 /// A development run with its command.
 pub(crate) fn dev_run(row: &DevRunRow, now: Moment) -> String {
-    format!("{}: {}: {}", row.lane, row.argv.join(" "), dev_run_status(&row.status, now))
+    format!("{}: {}: {}", row.lane, command(&row.argv), dev_run_status(&row.status, now))
+}
+
+/// A command on one line, as a shell would take it where that is told easily.
+pub(crate) fn command(argv: &[String]) -> String {
+    let words: Vec<String> = argv
+        .iter()
+        .map(|word| {
+            let shown = plain(word);
+            let is_bare = !shown.is_empty() && !shown.contains(|letter: char| " \t'\"\\$`|&;<>()*?#~".contains(letter));
+            if is_bare { shown } else { format!("'{}'", shown.replace('\'', "'\\''")) }
+        })
+        .collect();
+    words.join(" ")
 }
 
 /// What a development run does.
 pub(crate) fn dev_run_status(status: &DevRunStatus, now: Moment) -> String {
     match status {
         DevRunStatus::Recording => "is being recorded".to_owned(),
-        DevRunStatus::Waiting { sentence, .. } => sentence.clone(),
+        DevRunStatus::Waiting { sentence, .. } => plain(sentence),
         DevRunStatus::Starting { .. } => "starts".to_owned(),
         DevRunStatus::Running { since, limit_at, .. } => {
             let limit = limit_at.map(|at| format!(", at most {} more", at.since(now))).unwrap_or_default();
@@ -78,7 +93,7 @@ pub(crate) fn dev_run_status(status: &DevRunStatus, now: Moment) -> String {
 
 /// A process that a development run left behind.
 pub(crate) fn leftover(row: &LeftoverRow, now: Moment) -> String {
-    let (pid, command, since) = (row.pid, &row.command, now.since(row.since));
+    let (pid, command, since) = (row.pid, &plain(&row.command), now.since(row.since));
     format!("{}: left behind since {since}: pid {pid} ({command}), of development run {}", row.lane, row.dev_run)
 }
 
@@ -90,15 +105,15 @@ pub(crate) fn dev_run_end(end: &DevRunEnd) -> String {
         DevRunEnd::LimitReached { limit } => format!("ended at its limit of {limit}"),
         DevRunEnd::Cancelled => "cancelled".to_owned(),
         DevRunEnd::GaveUp { why } => why.to_string(),
-        DevRunEnd::NotStarted { why } => format!("not started: {why}"),
-        DevRunEnd::NotProved { why } => format!("{}: {why}", texts::NOT_PROVED),
+        DevRunEnd::NotStarted { why } => format!("not started: {}", plain(why)),
+        DevRunEnd::NotProved { why } => format!("{}: {}", texts::NOT_PROVED, plain(why)),
         DevRunEnd::RigEnded => "the rig ended while it ran; run the command again".to_owned(),
     }
 }
 
 /// A job.
 pub(crate) fn job(row: &JobRow) -> String {
-    format!("job {}: change {}: {}", row.job, short(&row.change), job_status(row))
+    format!("job {}: change {}: {}", row.job, plain(short(&row.change)), job_status(row))
 }
 
 /// What a job does.
@@ -108,7 +123,7 @@ pub(crate) fn job_status(row: &JobRow) -> String {
         None => (String::new(), String::new()),
         Some(why) => (format!(" (attempt {})", row.failures.len() + 1), format!("; infrastructure failed it: {why}")),
     };
-    match &row.status {
+    let said = match &row.status {
         JobStatus::Recording => "is being recorded".to_owned(),
         JobStatus::Waiting { sentence, .. } => format!("{}{attempt} {sentence}{last}", row.stage),
         JobStatus::Measuring { sentence: Some(sentence), stage: Some(stage), .. } => {
@@ -126,7 +141,8 @@ pub(crate) fn job_status(row: &JobRow) -> String {
             Some(from) => format!("{}, {}", job_outcome(outcome), reused_from(*from)),
             None => job_outcome(outcome),
         },
-    }
+    };
+    plain(&said)
 }
 
 /// That a job was given another's verdict.
@@ -150,14 +166,14 @@ pub(crate) fn stage_progress(stage: &StageView) -> String {
         }
         StagePhase::Comparing => {
             let evidence = stage.ln_w.map(|ln_w| format!(", ln W {ln_w:.2}")).unwrap_or_default();
-            let lower = stage.lower.map(|lower| format!(", lower bound {}", percent(lower))).unwrap_or_default();
+            let lower = stage.lower.map(|bound| format!(", lower bound {}", lower(bound))).unwrap_or_default();
             format!("block {} of at most {}{thrown}{evidence}{lower}", stage.accepted, stage.blocks_most)
         }
         StagePhase::Ended => "is over".to_owned(),
     }
 }
 
-/// How a job ended.
+/// How a job ended, in words that may hold several lines of what a failed command said.
 pub(crate) fn job_outcome(outcome: &JobOutcome) -> String {
     match outcome {
         JobOutcome::Win { adopted: true } => "win".to_owned(),
@@ -171,9 +187,9 @@ pub(crate) fn job_outcome(outcome: &JobOutcome) -> String {
                 ChangeStep::Check => "check",
                 ChangeStep::Measure => "measure",
             };
-            format!("the change failed to {step}: {why}")
+            format!("the change failed to {step}: {}", plain_lines(why))
         }
-        JobOutcome::NoVerdict { why } => format!("no verdict: {why}"),
+        JobOutcome::NoVerdict { why } => format!("no verdict: {}", plain_lines(why)),
     }
 }
 
@@ -184,13 +200,31 @@ pub(crate) fn effect(of: &Bounds, accepted: usize, thrown: usize) -> String {
 }
 
 fn bounds(bounds: &Bounds) -> String {
-    let shown = |bound: Option<f64>| bound.map_or("none".to_owned(), percent);
+    let shown = |bound: Option<f64>, words: fn(f64) -> String| bound.map_or("none".to_owned(), words);
     format!(
         "lower bound {}, upper bound {}, HL {} (early-stopped)",
-        shown(bounds.lower),
-        shown(bounds.upper),
-        shown(bounds.estimate_early_stopped)
+        shown(bounds.lower, lower),
+        shown(bounds.upper, upper),
+        shown(bounds.estimate_early_stopped, percent)
     )
+}
+
+/// A lower bound in percent, rounded down: what is said must not be more than what is so.
+pub(crate) fn lower(ln: f64) -> String {
+    in_percent((ln.exp_m1() * 1_000.0 + ROUNDING).floor() / 10.0)
+}
+
+/// An upper bound in percent, rounded up.
+fn upper(ln: f64) -> String {
+    in_percent((ln.exp_m1() * 1_000.0 - ROUNDING).ceil() / 10.0)
+}
+
+/// A bound that is exact to the digits shown must not move for its last bit.
+const ROUNDING: f64 = 1e-9;
+
+fn in_percent(percent: f64) -> String {
+    // Adding zero makes a zero of one with a minus before it.
+    format!("{:+.1} %", percent + 0.0)
 }
 
 /// A speed-up given as its logarithm, in percent: `+14.1 %`.
@@ -212,7 +246,7 @@ fn stop_cause(cause: &StopCause) -> String {
         StopCause::RigEnding => "the rig is ending".to_owned(),
         StopCause::LimitReached { limit } => format!("it reached its limit of {limit}"),
         StopCause::Exited { .. } => "it ended".to_owned(),
-        StopCause::StartFailed { why } => format!("it could not be started: {why}"),
+        StopCause::StartFailed { why } => format!("it could not be started: {}", plain(why)),
     }
 }
 
@@ -257,6 +291,14 @@ mod tests {
         let of = Bounds { lower: Some(0.1), upper: None, estimate_early_stopped: Some(0.2) };
 
         assert_eq!(bounds(&of), "lower bound +10.5 %, upper bound none, HL +22.1 % (early-stopped)");
+    }
+
+    #[test]
+    fn bounds_are_rounded_away_from_each_other() {
+        assert_eq!((lower(0.0057), upper(0.0057)), ("+0.5 %".into(), "+0.6 %".into()));
+        assert_eq!((lower(-0.0491), upper(-0.0491)), ("-4.8 %".into(), "-4.7 %".into()));
+        assert_eq!((lower(0.05_f64.ln_1p()), upper(0.05_f64.ln_1p())), ("+5.0 %".into(), "+5.0 %".into()));
+        assert_eq!(upper(-0.0002), "+0.0 %");
     }
 
     #[test]

@@ -33,7 +33,7 @@ use crate::tokens::{Access, NoAccess, TokenKind};
 const OPEN: [&str; 3] = ["/healthz", "/readyz", "/openapi.json"];
 
 /// What a lane's token opens at all; whose thing it is, the handlers ask.
-const LANE_MAY: [(Method, &str); 16] = [
+const LANE_MAY: [(Method, &str); 12] = [
     (Method::GET, "/v1/rig"),
     (Method::GET, "/v1/runs"),
     (Method::GET, "/v1/runs/{run}"),
@@ -45,11 +45,7 @@ const LANE_MAY: [(Method, &str); 16] = [
     (Method::GET, "/v1/jobs/{job}"),
     (Method::GET, "/v1/jobs/{job}/verdict"),
     (Method::GET, "/v1/events"),
-    (Method::GET, "/v1/why"),
     (Method::GET, "/v1/why/{id}"),
-    (Method::GET, "/v1/dev-runs/{dev_run}/why"),
-    (Method::GET, "/v1/jobs/{job}/why"),
-    (Method::GET, "/metrics"),
 ];
 
 /// Who asks, for handlers of what a lane's token may open.

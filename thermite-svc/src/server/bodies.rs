@@ -14,23 +14,23 @@ use thermite_core::refusal::Refusal;
 use thermite_core::run::RunState;
 use thermite_core::texts;
 use utoipa::ToSchema;
-use utoipa::openapi::schema::{ArrayBuilder, Object, Type};
+use utoipa::openapi::schema::{Array, ArrayBuilder, Object, ObjectBuilder, Schema, Type};
 
 /// `POST /v1/runs`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StartRun {
     /// The repository.
-    #[schema(min_length = 1, max_length = 4096)]
+    #[schema(min_length = 1, max_length = 4096, example = "/home/me/project")]
     pub repo: String,
     /// The kit's file, relative to the repository's root.
-    #[schema(min_length = 1, max_length = 4096)]
+    #[schema(min_length = 1, max_length = 4096, example = "kit.toml")]
     pub kit: String,
     /// The champion's revision.
-    #[schema(min_length = 1, max_length = 4096)]
+    #[schema(min_length = 1, max_length = 4096, example = "main")]
     pub champion: String,
     /// The lanes' worktrees, lane 1 first.
-    #[schema(max_items = 16)]
+    #[schema(max_items = 16, example = json!(["/home/me/lane-1"]))]
     pub lanes: Vec<String>,
 }
 
@@ -55,21 +55,43 @@ pub struct RunChanged {
 #[serde(deny_unknown_fields)]
 pub struct AskDevRun {
     /// The program and its arguments.
-    #[schema(min_items = 1, max_items = 1024)]
+    #[schema(schema_with = command)]
     pub argv: Vec<String>,
     /// Environment beyond the plain one of every run, as pairs of name and value.
     #[serde(default)]
-    #[schema(schema_with = name_and_value)]
+    #[schema(schema_with = names_and_values)]
     pub env: Vec<(String, String)>,
     /// Whether it ends 10 s after nobody follows its output any more (rule A10).
     #[serde(default)]
     pub attached: bool,
 }
 
+/// What the kernel takes as an argument or a value.
+const NO_NUL: &str = "^[^\\u0000]*$";
+
+fn text(pattern: &str) -> Object {
+    ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern)).build()
+}
+
+/// The program is named; the others may be empty.
+fn command() -> Array {
+    ArrayBuilder::new()
+        .description(Some("The program and its arguments."))
+        .prefix_items([Schema::Object(text("^[^\\u0000]+$"))])
+        .items(text(NO_NUL))
+        .min_items(Some(1))
+        .max_items(Some(limits::COMMAND_ARGS_MAX))
+        .examples([serde_json::json!(["true"])])
+        .build()
+}
+
 /// A pair has exactly two texts, which a tuple's own schema does not say.
-fn name_and_value() -> utoipa::openapi::schema::Array {
-    let text = || Object::with_type(Type::String);
-    let pair = ArrayBuilder::new().items(text()).min_items(Some(2)).max_items(Some(2));
+fn names_and_values() -> Array {
+    let pair = ArrayBuilder::new()
+        .prefix_items([Schema::Object(text("^[^=\\u0000]+$")), Schema::Object(text(NO_NUL))])
+        .items(text(NO_NUL))
+        .min_items(Some(2))
+        .max_items(Some(2));
     ArrayBuilder::new()
         .description(Some("Environment beyond the plain one of every run, as pairs of name and value."))
         .items(pair)
@@ -103,7 +125,7 @@ pub struct Over {
 #[serde(deny_unknown_fields)]
 pub struct SubmitJob {
     /// The change's revision.
-    #[schema(min_length = 1, max_length = 4096)]
+    #[schema(min_length = 1, max_length = 4096, example = "my-branch")]
     pub change: String,
     /// The champion's revision; the run's champion where none is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -165,11 +187,11 @@ impl StartRun {
     /// Where a text is longer than any path or revision.
     pub(crate) fn checked(self) -> Result<RunRequest, Refusal> {
         let StartRun { repo, kit, champion, lanes } = self;
-        text("repo", &repo)?;
-        text("kit", &kit)?;
-        text("champion", &champion)?;
+        fits("repo", &repo)?;
+        fits("kit", &kit)?;
+        fits("champion", &champion)?;
         for lane in &lanes {
-            text("a lane's worktree", lane)?;
+            fits("a lane's worktree", lane)?;
         }
         let most = usize::from(thermite_core::ids::LANE_MAX);
         if lanes.len() > most {
@@ -187,9 +209,9 @@ impl SubmitJob {
     /// Where a text is longer than any revision.
     pub(crate) fn checked(self, run: RunId, key: Option<String>) -> Result<rig::SubmitJob, Refusal> {
         let SubmitJob { change, champion } = self;
-        text("change", &change)?;
+        fits("change", &change)?;
         if let Some(champion) = &champion {
-            text("champion", champion)?;
+            fits("champion", champion)?;
         }
         Ok(rig::SubmitJob { run, champion, change, key })
     }
@@ -202,7 +224,7 @@ impl Over {
     }
 }
 
-fn text(thing: &str, value: &str) -> Result<(), Refusal> {
+fn fits(thing: &str, value: &str) -> Result<(), Refusal> {
     if value.is_empty() {
         return Err(impossible(thing, "empty", "given"));
     }

@@ -23,7 +23,7 @@ pub(super) struct IfNoneMatch {
 #[expect(dead_code, reason = "the description of a header that `if_match` reads")]
 pub(super) struct IfMatch {
     /// The `ETag` of what was read, or `*`.
-    #[param(rename = "If-Match", required = false, pattern = "^(\\*|\"[0-9]{1,18}\")$")]
+    #[param(rename = "If-Match", required = false, pattern = "^(\\*|\"[0-9]{1,18}\"|[0-9]{1,18})$")]
     if_match: String,
 }
 
@@ -52,7 +52,9 @@ pub(super) fn if_match(request: &HttpRequest) -> Result<Option<u64>, Problem> {
     if given == "*" {
         return Ok(None);
     }
-    let revision = given.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).and_then(|text| text.parse().ok());
+    // Some clients lose the quotes.
+    let bare = given.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(given);
+    let revision = bare.parse().ok().filter(|_| bare.bytes().all(|byte| byte.is_ascii_digit()));
     revision.map(Some).ok_or_else(|| {
         Problem::bad_request(format!("If-Match is {given:?}; it must be one ETag as this path gives it, such as \"3\""))
     })

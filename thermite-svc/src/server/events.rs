@@ -112,6 +112,11 @@ impl EventRing {
         ring
     }
 
+    /// How many readers there are.
+    pub(super) fn readers(&self) -> usize {
+        self.readers.load(Ordering::Relaxed)
+    }
+
     fn empty() -> Arc<EventRing> {
         Arc::new(EventRing {
             life: uuid::Uuid::now_v7().simple().to_string(),

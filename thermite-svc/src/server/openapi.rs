@@ -11,7 +11,7 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoParams, Modify, OpenApi};
 
 use super::problem::{MEDIA_TYPE, Problem};
-use super::{dev_runs, events, jobs, noise, output, runs, settings, tokens};
+use super::{dev_runs, events, health, jobs, noise, output, runs, settings, tokens};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -21,7 +21,9 @@ use super::{dev_runs, events, jobs, noise, output, runs, settings, tokens};
             verified. Every no is `application/problem+json` (RFC 9457); moments are milliseconds on the rig's clock."
     ),
     paths(
-        super::healthz,
+        health::healthz,
+        health::readyz,
+        health::metrics,
         openapi,
         runs::rig,
         settings::read,
@@ -54,6 +56,7 @@ use super::{dev_runs, events, jobs, noise, output, runs, settings, tokens};
     components(schemas(Problem, RigEvent)),
     modifiers(&EveryPath),
     tags(
+        (name = "health", description = "whether the rig is there, and its figures"),
         (name = "rig", description = "the rig as a whole"),
         (name = "runs", description = "campaigns being worked on"),
         (name = "dev-runs", description = "commands that lanes try on a device; their numbers never count"),

@@ -27,6 +27,8 @@ use super::problem::Problem;
 use super::request::Query;
 use super::{Door, request};
 
+/// The largest offset that every JSON reader tells apart from its neighbours.
+const OFFSET_MAX: u64 = 9_007_199_254_740_991;
 /// How often a waiting read asks the rig whether the run is over, in looks at the output.
 const LOOKS_PER_ASK: u32 = 25;
 
@@ -50,7 +52,7 @@ pub(super) struct Part {
 #[utoipa::path(get, path = "/v1/dev-runs/{dev_run}/output", operation_id = "output", tag = "dev-runs",
     params(("dev_run" = DevRunId, Path, description = "the development run"), Part),
     responses(
-        (status = 200, description = "the bytes", content_type = "application/octet-stream", body = Vec<u8>, headers(
+        (status = 200, description = "the bytes", content_type = "application/octet-stream", body = String, headers(
             ("Thermite-Offset" = u64, description = "the first byte's place"),
             ("Thermite-Total" = u64, description = "how many bytes it wrote so far"),
             ("Thermite-Cut" = u64, description = "how many between head and tail were not kept"),
@@ -66,6 +68,7 @@ pub(super) async fn read(
     Query(part): Query<Part>,
 ) -> Result<HttpResponse, Problem> {
     let dev_run: DevRunId = request::id(&request, "dev_run")?;
+    request::within("offset", part.offset, 0, OFFSET_MAX)?;
     let until = Instant::now() + Wait::bounded(part.wait_ms)?;
     asker.owns(&door, dev_run).await?;
     let mut over = door.over.clone();

@@ -135,6 +135,10 @@ impl Problem {
         )
     }
 
+    pub(crate) fn not_ready(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not-ready", "the rig takes no work at the moment", detail)
+    }
+
     pub(crate) fn too_many_readers(most: usize) -> Problem {
         Problem::new(
             StatusCode::SERVICE_UNAVAILABLE,

@@ -1,6 +1,6 @@
 //! Reading requests: paths, queries, bodies and keys, each with a problem that names what is wrong.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::str::FromStr;
 
 use actix_web::dev::Payload;
@@ -8,8 +8,8 @@ use actix_web::error::{JsonPayloadError, PayloadError};
 use actix_web::http::header;
 use actix_web::{FromRequest, HttpRequest, HttpResponse, web};
 use futures_util::future::{LocalBoxFuture, Ready, ready};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{self, DeserializeOwned, Visitor};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use thermite_core::limits;
@@ -89,6 +89,45 @@ pub(super) fn within<T: PartialOrd + Display>(name: &str, value: T, least: T, mo
         return Ok(value);
     }
     Err(Problem::bad_request(format!("{name} is {value}; it must be {least} to {most}")))
+}
+
+/// A whole number, which JSON may spell with a fraction of nought: `60.0`.
+pub(super) fn whole<'de, D>(deserializer: D) -> Result<Option<u64>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+{
+    Ok(Option::<Whole>::deserialize(deserializer)?.map(|whole| whole.0))
+}
+
+struct Whole(u64);
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Whole, D::Error> {
+        deserializer.deserialize_u64(WholeVisitor)
+    }
+}
+
+struct WholeVisitor;
+
+impl Visitor<'_> for WholeVisitor {
+    type Value = Whole;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number that is not negative")
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Whole, E> {
+        Ok(Whole(number))
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Whole, E> {
+        // What every double tells apart from its neighbours.
+        const EXACT: f64 = 9_007_199_254_740_992.0;
+        if number.fract() == 0.0 && (0.0..EXACT).contains(&number) {
+            return Ok(Whole(number as u64));
+        }
+        Err(de::Error::invalid_value(de::Unexpected::Float(number), &self))
+    }
 }
 
 /// How many rows a page has.

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::problem::Problem;
 use super::request::Body;
-use super::{Door, etag};
+use super::{Door, etag, request};
 
 /// `PUT /v1/rig/settings`: all that may be set while the rig runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -19,6 +19,7 @@ use super::{Door, etag};
 pub struct Settings {
     /// How long a development run waits before it gives up, in milliseconds; null: as the rig was started with. Those
     /// that wait already keep their latest moment.
+    #[serde(default, deserialize_with = "request::whole")]
     #[schema(minimum = 1_000, maximum = 86_400_000)]
     pub dev_run_wait: Option<u64>,
 }

@@ -24,7 +24,7 @@ pub struct NewToken {
     /// What it opens.
     pub kind: NewTokenKind,
     /// A lane's token: the lane.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lane")]
     pub lane: Option<LaneId>,
     /// A lane's token: the run it is for; none: that lane of every run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -34,7 +34,7 @@ pub struct NewToken {
     #[schema(max_length = 50)]
     pub note: String,
     /// How long it is valid, in seconds; none: until it is revoked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "request::whole")]
     #[schema(minimum = 1, maximum = 316_224_000)]
     pub valid_s: Option<u64>,
 }
@@ -54,7 +54,7 @@ pub enum NewTokenKind {
 #[serde(deny_unknown_fields)]
 pub struct Rotate {
     /// How long the old one stays valid, in seconds; none: an hour.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "request::whole")]
     #[schema(minimum = 0, maximum = 604_800)]
     pub overlap_s: Option<u64>,
 }
@@ -180,6 +180,12 @@ pub(super) async fn rotate(
     let most = limits::TOKEN_OVERLAP_MAX.as_millis() / 1_000;
     let overlap = request::within("overlap_s", body.overlap_s.unwrap_or(usual), 0, most)?;
     made(change(&door, move |tokens| tokens.rotate(&id, Span::seconds(overlap).to_std())).await?)
+}
+
+fn lane<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<LaneId>, D::Error> {
+    let number = request::whole(deserializer)?;
+    let lane = |number| LaneId::new(u8::try_from(number).unwrap_or(u8::MAX)).map_err(serde::de::Error::custom);
+    number.map(lane).transpose()
 }
 
 fn id(request: &HttpRequest) -> Result<TokenId, Problem> {

@@ -164,8 +164,7 @@ fn followed(client: &Client, dev_run: DevRunId) -> Followed {
     let mut output = Vec::new();
     let end = follow(client, dev_run, |news| {
         match news {
-            None => {}
-            Some(News::Status(status)) => match status {
+            News::Status { status, is_new: _ } => match status {
                 DevRunStatus::Recording | DevRunStatus::Waiting { .. } => {}
                 DevRunStatus::Starting { .. }
                 | DevRunStatus::Running { .. }
@@ -174,7 +173,7 @@ fn followed(client: &Client, dev_run: DevRunId) -> Followed {
                     began.get_or_insert_with(|| asked.elapsed());
                 }
             },
-            Some(News::Output { bytes, .. }) => output.extend_from_slice(bytes),
+            News::Output { bytes, .. } => output.extend_from_slice(bytes),
         }
         Wish::GoOn
     })?;

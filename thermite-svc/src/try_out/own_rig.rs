@@ -113,7 +113,7 @@ impl<'a> OwnRig<'a> {
         self.say.aside(&format!("thermite: the rig was killed ({how}); it is started again on the same records"));
         let (child, client) = begin(&self.data, &self.log, self.stop)?;
         self.say.aside(&format!("thermite: the rig answers again at {}; the work goes on", client.base()));
-        self.child.replace(child);
+        *self.child.borrow_mut() = child;
         self.client.replace(client);
         Ok(())
     }

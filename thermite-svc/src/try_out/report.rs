@@ -12,14 +12,18 @@ use thermite_core::job::{JobOutcome, StageKind};
 use thermite_core::record::{Bounds, NoiseSource, VerdictRecord};
 use thermite_core::texts;
 use thermite_core::time::Span;
+use thermite_svc::report::{Comparison, page};
 
 use crate::cli::ink::Ink;
-use crate::cli::{show, verify};
+use crate::cli::{show, verdict, verify};
 
 use super::kit::{Campaign, LaneWork};
 use super::lanes::LaneRun;
 use super::own_rig::OwnRig;
 use super::{TryFault, Worked, millis};
+
+/// The page's name among the records.
+const PAGE: &str = "report.html";
 
 /// The whole report; `--json` prints it as it stands.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -36,6 +40,11 @@ pub(super) struct Report {
     pub(super) cost: Cost,
     /// Where the records are.
     pub(super) records: PathBuf,
+    /// The page with all comparisons, which lies beside them.
+    pub(super) page: PathBuf,
+    /// What the page shows.
+    #[serde(skip)]
+    comparisons: Vec<Comparison>,
 }
 
 /// One lane's development run and verdict.
@@ -53,6 +62,8 @@ pub(super) struct LaneReport {
     thrown: usize,
     records: Vec<RecordReport>,
     dev_run: DevRunReport,
+    #[serde(skip)]
+    comparison: Comparison,
 }
 
 /// One record.
@@ -111,14 +122,18 @@ impl Report {
         let ok = reports.len() == campaign.lanes.len()
             && lanes.all().iter().all(LaneRun::ran_well)
             && reports.iter().all(LaneReport::is_ok);
+        let comparisons = reports.iter().map(|lane| lane.comparison.clone()).collect();
+        let page = records.join(PAGE);
         let rig_restarts = rig.restarts();
-        Ok(Report { ok, machine, lanes: reports, rig_restarts, cost, records: records.to_owned() })
+        let records = records.to_owned();
+        Ok(Report { ok, machine, lanes: reports, rig_restarts, cost, records, page, comparisons })
     }
 
     /// Puts the report beside its records.
     pub(super) fn write(&self, records: &Path) -> Result<(), TryFault> {
         let text = serde_json::to_string_pretty(self).expect("a report has only text keys");
-        store(&records.join("report.json"), &text)
+        store(&records.join("report.json"), &text)?;
+        store(&self.page, &page("A trial on this machine", &self.comparisons))
     }
 
     /// The report for people.
@@ -152,6 +167,7 @@ impl Report {
             Some(record) => lines.push(format!("  check one yourself: thermite verify {}", record.file.display())),
             None => lines.push("  none: no stage came to a verdict".to_owned()),
         }
+        lines.push(format!("  all of it as a page: {}", self.page.display()));
         let no_verdict = |lane: &LaneReport| matches!(lane.outcome, JobOutcome::NoVerdict { .. });
         lines.push(if self.ok {
             ink.good("All steps ran, every verdict is of the expected kind, every record holds.")
@@ -189,7 +205,9 @@ impl LaneReport {
         }
         let mut records = Vec::new();
         let mut deciding = None;
+        let mut shown = Vec::new();
         for text in &stages {
+            shown.extend(verdict::stage(text).ok());
             let checked = verify::check(text);
             let parsed: Option<VerdictRecord> = serde_json::from_str(text).ok();
             let stage = parsed.as_ref().map_or(StageKind::Screening, |record| record.facts.stage);
@@ -221,6 +239,11 @@ impl LaneReport {
                 end: run.end.clone(),
                 output: run.output.clone(),
                 note: texts::DIAGNOSTIC_ONLY.to_owned(),
+            },
+            comparison: Comparison {
+                name: Some(format!("lane {}: {}", work.number, work.name)),
+                ended: record.is_none().then(|| show::job_outcome(outcome)),
+                stages: shown,
             },
         })
     }
@@ -308,6 +331,7 @@ Cost
 Records
   /r/lane-1-confirmation.json verified
   check one yourself: thermite verify /r/lane-1-confirmation.json
+  all of it as a page: /r/report.html
 All steps ran, every verdict is of the expected kind, every record holds."
         );
     }
@@ -352,9 +376,13 @@ All steps ran, every verdict is of the expected kind, every record holds."
                 output: "41\n42\n".into(),
                 note: texts::DIAGNOSTIC_ONLY.into(),
             },
+            comparison: Comparison { name: None, ended: None, stages: Vec::new() },
         };
         let cost =
             Cost { wall_ms: 93_000, judge_ms: 80_000, dev_runs_ms: 1_700, blocks: 9, noise_blocks: 40, thrown: 1 };
-        Report { ok: as_expected, machine: None, lanes: vec![lane], rig_restarts: 0, cost, records: "/r".into() }
+        let page = "/r/report.html".into();
+        let comparisons = Vec::new();
+        let lanes = vec![lane];
+        Report { ok: as_expected, machine: None, lanes, rig_restarts: 0, cost, records: "/r".into(), page, comparisons }
     }
 }
