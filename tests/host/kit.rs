@@ -95,6 +95,17 @@ fn the_least_of_many_blocks_raises_the_most_of_a_kit_that_names_none() {
 }
 
 #[test]
+fn a_reported_timer_is_apart_only_where_the_kit_says_so() {
+    let timer = |lines: &str| kit::parse("kit.toml", format!("{LEAST}{lines}").as_bytes()).unwrap().timer;
+
+    assert_eq!(timer(""), Timer::Wall);
+    assert_eq!(timer("timer_isolated = false\n"), Timer::Wall);
+    assert_eq!(timer("timer = \"reported\"\n"), Timer::Reported);
+    assert_eq!(timer("timer = \"reported\"\ntimer_isolated = false\n"), Timer::Reported);
+    assert_eq!(timer("timer = \"reported\"\ntimer_isolated = true\n"), Timer::ReportedApart);
+}
+
+#[test]
 fn every_fault_names_file_line_key_value_and_what_was_expected() {
     let argv = "a list of the program and its arguments, such as [\"./bench\", \"--once\"]";
     let globs = "a list of globs from the repository's root, such as [\"src/**\"]";
@@ -107,6 +118,18 @@ fn every_fault_names_file_line_key_value_and_what_was_expected() {
             "timer = \"reported\"",
             "timer = \"walll\"",
             "6: timer is \"walll\"; expected \"wall\" or \"reported\"".into(),
+        ),
+        (
+            "timer = \"reported\"",
+            "timer = \"reported\"\ntimer_isolated = 1",
+            "7: timer_isolated is 1; expected true or false".into(),
+        ),
+        (
+            "timer = \"reported\"",
+            "timer = \"wall\"\ntimer_isolated = true",
+            "7: timer_isolated is true; expected false, or timer = \"reported\" with it: the wall timer is the judge's \
+             own"
+                .into(),
         ),
         ("\"cpu\"", "\"gpu\"", "2: target is \"gpu\"; expected \"cpu\" or \"cuda-gpu\"".into()),
         ("\"matrix-1.0\"", "\"my kit\"", format!("1: name is \"my kit\"; expected {name}")),
@@ -173,8 +196,8 @@ fn every_fault_names_file_line_key_value_and_what_was_expected() {
         (
             "check = ",
             "chek = ",
-            "4: chek is not a key of a kit; expected one of name, target, build, check, measure, timer, editable, \
-             artefacts, contract"
+            "4: chek is not a key of a kit; expected one of name, target, build, check, measure, timer, timer_isolated, \
+             editable, artefacts, contract"
                 .into(),
         ),
         (

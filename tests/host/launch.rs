@@ -251,11 +251,20 @@ fn descriptor_3_is_read_to_the_end_and_kept_to_its_limit() {
         assert_eq!(rig.run_to_end(&short)["reported"], "1\n2\n3\n", "as {who:?}");
         assert_eq!(place.output(&short), "out\n");
 
-        let mut long = place.spec(&["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' y >&3; exit 4"]);
+        let mut long = place.spec(&["sh", "-c", "exec head -c 3000000 /dev/zero >&3"]);
         long.reports_times = true;
         let ended = rig.run_to_end(&long);
-        assert_eq!(ended["exit"], "code 4", "a report beyond its limit does not stop the run");
+        assert_eq!(ended["exit"], "code 0", "a report beyond its limit does not stop the run");
         assert_eq!(ended["reported"].as_str().unwrap().len(), REPORT_BYTES_MAX);
+        assert_eq!(ended["reported_by_others"], false);
+
+        // What a child writes is read, so that it does not hang, and told apart, also where it never stops.
+        let mut child =
+            place.spec(&["sh", "-c", "echo 0.5 >&3; (echo 0.1 >&3); (yes 0.2 >&3) & sleep 0.05; echo end >&3"]);
+        child.reports_times = true;
+        let ended = rig.run_to_end(&child);
+        assert_eq!((ended["reported"].as_str(), ended["exit"].as_str()), (Some("0.5\nend\n"), Some("code 0")));
+        assert_eq!(ended["reported_by_others"], true);
 
         let none = place.spec(&["sh", "-c", "echo x >&3"]);
         assert_eq!(rig.run_to_end(&none)["reported"], "");

@@ -353,8 +353,8 @@ fn without_user_namespaces() -> Command {
 
 #[test]
 fn a_machine_that_gives_no_namespaces_falls_to_the_next_layer_and_says_so() {
-    let machines: [(Who, fn() -> Command, &str); 2] =
-        [(Who::Root, without_sys_admin, "own_uid"), (Who::Ordinary, without_user_namespaces, "children")];
+    let machines =
+        [(Who::Root, without_sys_admin(), "own_uid"), (Who::Ordinary, without_user_namespaces(), "children")];
     for (who, machine, expected) in machines {
         if who == Who::Root && !is_root() {
             println!("not root: a root without rights cannot be made, so it is not tested");
@@ -364,7 +364,7 @@ fn a_machine_that_gives_no_namespaces_falls_to_the_next_layer_and_says_so() {
         let mut opening = place.opening("t");
         opening["rig"] = unique("t").into();
         opening["trial_uid"] = if who == Who::Root { json!(place.runs_uid + 1) } else { Value::Null };
-        let mut rig = Rig::spawn(machine(), opening["rig"].as_str().unwrap());
+        let mut rig = Rig::spawn(machine, opening["rig"].as_str().unwrap());
         rig.containment = rig.ok("open", opening);
 
         assert!(rig.has(expected) && !rig.has("namespaces"), "as {who:?}: {}", rig.containment);

@@ -15,6 +15,7 @@ mod layers;
 #[path = "../service/quota_group.rs"]
 mod quota_group;
 mod repo;
+mod reported;
 mod sweep;
 mod thrown;
 mod workspaces;

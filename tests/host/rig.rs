@@ -119,7 +119,8 @@ impl Rig {
                 };
                 let reported = String::from_utf8_lossy(&ended.reported).into_owned();
                 Ok(json!({
-                    "exit": exit, "wall_ns": ended.wall_ns, "cpu_ns": ended.cpu_ns, "reported": reported
+                    "exit": exit, "wall_ns": ended.wall_ns, "cpu_ns": ended.cpu_ns, "reported": reported,
+                    "reported_by_others": ended.reported_by_others
                 }))
             }
             "stop" => {

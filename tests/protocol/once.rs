@@ -1,10 +1,8 @@
 //! Asking twice is asking once (rules A13, D5).
 
-use thermite_actors::rig::SubmitJob;
 use thermite_actors::testing::ScriptedWorkspaces;
 use thermite_core::job::JobOutcome;
 use thermite_core::log::LogEntry;
-use thermite_core::run::RunState;
 use thermite_core::time::Span;
 
 use crate::scenario::{Scenario, endless, not_recorded};
@@ -87,24 +85,6 @@ fn a_job_submitted_twice_with_one_key_is_one_also_at_the_same_time() {
     assert!(answers.iter().all(|submitted| submitted.job == answers[0].job));
     assert_eq!((later.job, later.same), (answers[0].job, true));
     assert_eq!(submitted(&rig), 1);
-}
-
-#[test]
-fn another_run_judges_the_same_change_anew() {
-    let rig = Scenario::one_shared_device();
-    let first = rig.job("faster-1");
-    rig.outcome_of(first);
-    rig.change_run(RunState::Ended).expect("a running run can be ended");
-    let request = ScriptedWorkspaces::request(3);
-    let other = rig.wait_for(rig.rig.start_run(request, None)).expect("no other run is worked on");
-
-    let submit = SubmitJob { run: other, champion: None, change: "faster-1".to_owned(), key: None };
-    let again = rig.wait_for(rig.rig.submit(submit)).expect("the run takes jobs");
-    let outcome = rig.outcome_of(again.job);
-
-    assert!(!again.same && again.job != first, "a verdict of an ended run moves no other run's champion");
-    assert_eq!(outcome, JobOutcome::Win { adopted: true });
-    rig.assert_sound();
 }
 
 #[test]

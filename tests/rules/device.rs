@@ -65,6 +65,51 @@ fn a_device_is_free_only_after_the_proof() {
 }
 
 #[test]
+fn a_quarantined_device_goes_out_of_service_once_its_holder_is_over_and_stays_there() {
+    let mut device = running_by_lane_1();
+    let why = "it favours one label".to_owned();
+
+    let asked = device.handle(T, DeviceInput::Quarantine { why: why.clone() });
+    device.handle(T, DeviceInput::Stop { number: 1, cause: StopCause::Cancelled });
+    let over = device.handle(T, DeviceInput::Emptied { number: 1 });
+    let start = device.handle(T, start(2, Holder::Judge));
+    let later = device.advance(T + Span::hours(24 * 365));
+
+    assert_eq!(asked, []);
+    let gone = DeviceEffect::Tell(MemberEvent::Gone { why: why.clone() });
+    assert_eq!(over, [gone, freed(1, HoldEnd::Stopped(StopCause::Cancelled))], "gone first, so that nobody slips in");
+    assert_eq!((start, later), (vec![freed(2, HoldEnd::NotStarted)], vec![]));
+    assert_eq!(device.view(), DeviceView::Quarantined { why });
+    assert_eq!(device.next_deadline(), None);
+}
+
+#[test]
+fn a_quarantined_device_comes_back_swept_once_somebody_has_looked() {
+    let why = "it favours one label".to_owned();
+    let (mut device, _) = Device::new(T, DEVICE, 7);
+    device.handle(T, DeviceInput::Quarantine { why: why.clone() });
+
+    let after_a_start = device.handle(T, DeviceInput::Swept);
+    let readmitted = device.handle(T, DeviceInput::Readmit);
+    let swept = device.handle(T, DeviceInput::Swept);
+
+    assert_eq!(after_a_start, [DeviceEffect::Tell(MemberEvent::Gone { why: why.clone() })]);
+    assert_eq!(readmitted, [DeviceEffect::Sweep]);
+    assert_eq!(swept, [DeviceEffect::Tell(MemberEvent::Ready { last: 7 })]);
+    // A free device goes at once; one that is readmitted before it is free never leaves.
+    assert_eq!(
+        device.handle(T, DeviceInput::Quarantine { why: why.clone() }),
+        [DeviceEffect::Tell(MemberEvent::Gone { why: why.clone() })]
+    );
+    let mut busy = running_by_lane_1();
+    busy.handle(T, DeviceInput::Quarantine { why });
+    assert_eq!(busy.handle(T, DeviceInput::Readmit), []);
+    busy.handle(T, DeviceInput::Stop { number: 1, cause: StopCause::Cancelled });
+    busy.handle(T, DeviceInput::Emptied { number: 1 });
+    assert_eq!(busy.state(), &DeviceState::Ready);
+}
+
+#[test]
 fn a_repeated_proof_does_not_free_the_next_holder() {
     let mut device = running_by_lane_1();
     device.handle(T, DeviceInput::Stop { number: 1, cause: StopCause::Cancelled });

@@ -15,6 +15,7 @@ mod record;
 mod runner;
 mod scenario;
 mod scripted;
+mod settled;
 mod stage;
 mod time;
 mod verdict;

@@ -4,10 +4,12 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use thermite_core::block::Side;
 use thermite_core::contract::Contract;
+use thermite_core::fold::RigHistory;
 use thermite_core::ids::MemberId;
 use thermite_core::job::StageKind;
 use thermite_core::limits;
-use thermite_core::noise::{HarnessAlarm, Noise, NoiseKey, Suits, scale_of};
+use thermite_core::log::LogEntry;
+use thermite_core::noise::{ChampionTwice, HarnessAlarm, Noise, NoiseDoubt, NoiseKey, Suits, scale_of};
 use thermite_core::time::Span;
 use thermite_core::verdict::Constants;
 
@@ -59,7 +61,23 @@ fn a_device_refuses_above_three_plans_and_warns_above_two() {
 fn a_refusal_names_noise_and_limit() {
     let refused = noise(0.042).check(MemberId(1), PLAN).unwrap_err();
 
-    assert_eq!(refused.to_string(), "device 1 is too noisy for this contract: noise 4.20 %, limit 3.00 %");
+    assert_eq!(
+        refused.to_string(),
+        "device 1 is too noisy for this contract: noise 4.20 %, limit 3.00 %; make the machine quieter and have it \
+         measured anew (`thermite noise --again 1`), or plan for a larger effect"
+    );
+}
+
+#[test]
+fn a_warning_names_noise_plan_and_what_to_expect() {
+    let warning = |scale: f64| noise(scale).warning(MemberId(1), PLAN);
+
+    assert_eq!(
+        warning(0.024).unwrap(),
+        "device 1 is noisy for this contract: noise 2.40 %, over twice the plan effect of 1.00 %; expect about 63 blocks \
+         to screen and 98 to confirm"
+    );
+    assert_eq!((warning(0.02), warning(0.031)), (None, None), "well enough; and refused, which is no warning");
 }
 
 #[test]
@@ -134,6 +152,83 @@ fn the_alarm_survives_being_stored() {
 
     assert_eq!(stored, alarm);
     assert_eq!(stored.blocks(), 37);
+}
+
+/// Honest blocks of all sizes, measured under kits of different plans and scales, as a card sees them in years.
+#[test]
+fn a_fair_device_stays_in_service_over_100000_blocks() {
+    for seed in 21..24 {
+        println!("seed {seed}");
+        let mut luck = ChaCha8Rng::seed_from_u64(seed);
+        let mut history = RigHistory::default();
+        let mut scale = PLAN;
+        for attempt in 0..2_500 {
+            let noise = [0.0004, 0.003, 0.02, 0.4][attempt % 4];
+            let ratios: Vec<f64> = (0..40).map(|_| noise * fair(&mut luck)).collect();
+            history.apply(twice(scale, &ratios));
+            scale = scale_of(&ratios).expect("forty blocks have a scale");
+        }
+
+        let alarm = &history.alarms["GPU-6f2c"];
+        assert_eq!((alarm.blocks(), alarm.raised()), (100_000, None), "evidence ln {:.2}", alarm.ln_evidence());
+    }
+}
+
+#[test]
+fn a_biased_device_raises_its_alarm_whichever_kit_it_is_seen_with() {
+    let mut luck = ChaCha8Rng::seed_from_u64(5);
+    println!("seed 5");
+    let mut history = RigHistory::default();
+    let mut attempts = 0;
+    while history.alarms.get("GPU-6f2c").and_then(HarnessAlarm::raised).is_none() {
+        attempts += 1;
+        assert!(attempts < 20, "a bias of one noise is found within 800 blocks");
+        let noise = [0.001, 0.01][attempts % 2];
+        let ratios: Vec<f64> = (0..40).map(|_| noise * (fair(&mut luck) + 1.0)).collect();
+        history.apply(twice(noise, &ratios));
+    }
+
+    let raised = history.alarms["GPU-6f2c"].raised().expect("the loop ends with it");
+    println!("after {attempts} attempts: {raised}");
+    assert_eq!(raised.side, Side::Change);
+    let said = raised.to_string();
+    assert!(said.starts_with("champion against champion favours the place of the change: evidence 1"), "{said}");
+}
+
+#[test]
+fn a_cleared_alarm_begins_anew_and_the_log_tells_it() {
+    let quarantined =
+        LogEntry::DeviceQuarantined { device: "GPU-6f2c".to_owned(), why: "it favours the change".to_owned() };
+    let log = [twice(PLAN, &[0.02; 40]), quarantined, LogEntry::QuarantineCleared { device: "GPU-6f2c".to_owned() }];
+
+    let before = RigHistory::of(log[..2].to_vec());
+    let after = RigHistory::of(log);
+
+    assert!(before.alarms["GPU-6f2c"].raised().is_some());
+    assert_eq!(before.quarantined["GPU-6f2c"], "it favours the change");
+    assert!(after.alarms.is_empty() && after.quarantined.is_empty());
+}
+
+#[test]
+fn a_doubted_measure_is_kept_to_be_seen_and_not_used_until_there_is_a_new_one() {
+    let measured = |scale| LogEntry::NoiseMeasured { noise: noise(scale) };
+    let doubted = LogEntry::NoiseDoubted { key: key(), why: NoiseDoubt::JobsOwnScale };
+
+    let history = RigHistory::of([measured(0.01), doubted.clone()]);
+    let again = RigHistory::of([measured(0.01), doubted, measured(0.02)]);
+
+    assert_eq!((history.noise.len(), history.usable_noise().count()), (1, 0));
+    assert_eq!(again.usable_noise().map(|(_, noise)| noise.scale).collect::<Vec<_>>(), [0.02]);
+}
+
+fn twice(scale: f64, ratios: &[f64]) -> LogEntry {
+    let blocks = ChampionTwice { device: "GPU-6f2c".to_owned(), plan_effect: PLAN, scale, ratios: ratios.to_vec() };
+    LogEntry::ChampionTwice { blocks }
+}
+
+/// A symmetric number with a spread of about one.
+fn fair(luck: &mut ChaCha8Rng) -> f64 {
+    (0..3).map(|_| f64::from(luck.next_u32()) / f64::from(u32::MAX) * 2.0 - 1.0).sum()
 }
 
 fn key() -> NoiseKey {

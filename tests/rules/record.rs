@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use thermite_core::block::{Order, TriedBlock};
+use thermite_core::contract::Timer;
 use thermite_core::record::{NotDecided, RawStage, VerdictRecord, VerifyFault, verify, verify_json};
 use thermite_core::stage::{StageEnd, StageStep, StepReport};
 use thermite_core::verdict::Verdict;
@@ -126,14 +127,14 @@ fn a_field_that_no_record_has_is_refused() {
 #[test]
 fn faults_name_what_does_not_hold() {
     let mut other_layout = record();
-    other_layout.schema = 2;
+    other_layout.schema = 3;
     let mut other_coin = record();
     flip(&mut other_coin.blocks[0]);
 
     let no_json = verify_json("[1, 2]");
     let form = verify_json(&record().to_json().replace("0.05,", "5e-2,"));
 
-    assert_eq!(verify(&other_layout), Err(VerifyFault::Schema { found: 2 }));
+    assert_eq!(verify(&other_layout), Err(VerifyFault::Schema { found: 3 }));
     assert!(verify(&other_coin).unwrap_err().to_string().starts_with("comparison block 0: its order is "));
     assert!(matches!(no_json, Err(VerifyFault::NoRecord { .. })), "{no_json:?}");
     let expected = VerifyFault::NumberForm { number: "5e-2".to_owned(), expected: "0.05".to_owned() };
@@ -159,6 +160,48 @@ fn raw_figures_close_only_where_they_decide() {
     assert_eq!(VerdictRecord::close(raw(too_few)), Err(NotDecided::GoesOn { accepted: accepted - 1 }));
     let block = record.blocks.len();
     assert_eq!(VerdictRecord::close(raw(too_many)), Err(NotDecided::BlocksAfterwards { block }));
+}
+
+/// Records as earlier versions closed them: they hold for good, to the last bit, and say of their timer what they said.
+#[test]
+fn records_of_earlier_layouts_hold() {
+    for (name, timer_shares_process) in [("schema-1-wall", false), ("schema-1-reported", true)] {
+        let file = format!("{}/../cases/records/{name}.json", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(file).unwrap();
+
+        let verified = verify_json(&text).unwrap_or_else(|fault| panic!("{name}: {fault}"));
+        let mut forged: VerdictRecord = serde_json::from_str(&text).unwrap();
+        forged.schema = 2;
+        forged.sha256 = forged.hash();
+
+        assert_eq!((verified.verdict, verified.timer_shares_process), (Verdict::Win, timer_shares_process));
+        // What the new layout says of a reported time is another sentence; of the wall's it is the same.
+        assert_eq!(verify(&forged).is_err(), timer_shares_process, "{name}");
+    }
+}
+
+#[test]
+fn a_record_says_whether_the_candidate_could_reach_the_timer() {
+    for (timer, note, shares) in [
+        (Timer::Wall, "the judge's monotonic clock around the process", false),
+        (Timer::Reported, "timer shares the process", true),
+        (
+            Timer::ReportedApart,
+            "reported by the kit's measuring program, apart from the candidate as the kit says",
+            false,
+        ),
+    ] {
+        let mut with_timer = plan();
+        with_timer.spec.pinned.kit.timer = timer;
+        let record = decided(with_timer, |now, step| well(now, step, 0.9, now.as_millis() % 90_000));
+
+        assert_eq!((record.schema, record.facts.timer_note.as_str()), (2, note));
+        assert_eq!(verify(&record).unwrap().timer_shares_process, shares);
+        let mut as_old = record.clone();
+        as_old.schema = 1;
+        as_old.sha256 = as_old.hash();
+        assert_eq!(verify(&as_old).is_err(), timer != Timer::Wall, "{timer:?} in the first layout");
+    }
 }
 
 /// A confirmed win that measured its noise first, with one block thrown away and one lost.

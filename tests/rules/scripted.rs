@@ -4,7 +4,7 @@ use thermite_core::block::{BlockTimes, Order, Pair, Side};
 use thermite_core::contract::{Argv, Contract, Kit, Target, Timer};
 use thermite_core::ids::{Arrival, HoldId, JobId, MemberId, RunId};
 use thermite_core::job::{JobSpec, PinnedChange, StageKind};
-use thermite_core::noise::Noise;
+use thermite_core::noise::{HarnessAlarm, Noise};
 use thermite_core::readiness::{Clocks, Reading, Signal, SignalState, ThrottleCounter, names};
 use thermite_core::record::{MeasuredOn, Screened};
 use thermite_core::stage::{Directive, Stage, StageEnd, StagePlan, StageStep, StepReport};
@@ -32,6 +32,7 @@ pub(crate) fn plan() -> StagePlan {
         hold: HoldId { member: MemberId(2), number: 17 },
         on,
         noise: Some(noise),
+        alarm: HarnessAlarm::default(),
         seed: 0x9e37_79b9_7f4a_7c15,
         screened: None,
         look_every: Span::seconds(5),

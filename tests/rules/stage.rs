@@ -5,7 +5,7 @@ use thermite_core::block::{Order, Pair, Side, TriedBlock};
 use thermite_core::contract::Timer;
 use thermite_core::job::{ChangeStep, StageKind};
 use thermite_core::limits;
-use thermite_core::noise::NoiseKey;
+use thermite_core::noise::{ChampionTwice, HarnessAlarm, NoiseKey};
 use thermite_core::record::{NoiseSource, verify};
 use thermite_core::refusal::InfrastructureFailure;
 use thermite_core::stage::{Directive, StageEnd, StagePhase, StageStep, StepReport};
@@ -372,6 +372,42 @@ fn noise_is_measured_first_where_none_is_good() {
     }
 }
 
+const TOO_NOISY: &str = "device 2 is too noisy for this contract: noise 5.00 %, limit 2.99 %; make the machine quieter \
+                         and have it measured anew (`thermite noise --again 2`), or plan for a larger effect";
+
+/// The champion differs from itself by its label: whatever the comparison then said would be false.
+#[test]
+fn blocks_of_the_champion_twice_that_raise_the_alarm_void_the_attempt_before_anything_is_compared() {
+    let mut plan = plan();
+    plan.noise = None;
+
+    let mut rig = Rig::new(plan.clone());
+    let end = rig.run(|now, step| {
+        let mut report = well(now, step, 1.0, 0);
+        if let (StepReport::Timed { times }, StageStep::Block { order, .. }) = (&mut report, step) {
+            for (ns, side) in times.ns.iter_mut().zip(order.sides()) {
+                *ns = if side == Side::Change { 24_000_000 } else { 25_000_000 };
+            }
+        }
+        report
+    });
+
+    let StageEnd::Infrastructure { why, noise: None, audit: Some(audit) } = end else { panic!("{end:?}") };
+    let said = "device 2 is out of service: champion against champion favours the place of the change: evidence ";
+    assert!(why.to_string().starts_with(said), "{why}");
+    let twice = rig.stage.champion_twice().expect("blocks were tried");
+    assert_eq!((audit.noise_blocks.len(), audit.blocks.len()), (twice.ratios.len(), 0));
+    assert!(twice.ratios.len() < 40, "{}", twice.ratios.len());
+    assert_eq!((twice.device.as_str(), twice.scale), ("GPU-6f2c", twice.plan_effect));
+    // The alarm of a whole life takes the same blocks by the same scale.
+    let mut alarm = HarnessAlarm::default();
+    assert!(alarm.take(twice).is_some());
+    // A device that had seen most of it before is stopped sooner.
+    let mut before = HarnessAlarm::default();
+    before.take(&ChampionTwice { ratios: twice.ratios[1..].to_vec(), ..twice.clone() });
+    assert_eq!(before.raised(), None);
+}
+
 #[test]
 fn a_device_found_too_noisy_refuses_the_contract_and_its_noise_is_kept() {
     let mut plan = plan();
@@ -400,7 +436,7 @@ fn a_device_known_to_be_too_noisy_refuses_before_anything_is_built() {
 
     let Directive::End(end) = rig.stage.directive() else { panic!("{:?}", rig.stage.directive()) };
     let StageEnd::Infrastructure { why, .. } = *end else { panic!("{end:?}") };
-    assert_eq!(why.to_string(), "device 2 is too noisy for this contract: noise 5.00 %, limit 2.99 %");
+    assert_eq!(why.to_string(), TOO_NOISY);
 }
 
 #[test]
@@ -573,5 +609,7 @@ fn with_short_run(side: Side, timer: Timer, ns: u64) -> StageEnd {
 #[test]
 fn the_least_run_times_are_those_of_the_limits() {
     assert_eq!(thermite_core::stage::least_run_ns(Timer::Wall), limits::LEAST_TIMED_RUN_NS);
-    assert_eq!(thermite_core::stage::least_run_ns(Timer::Reported), limits::LEAST_REPORTED_RUN_NS);
+    for timer in [Timer::Reported, Timer::ReportedApart] {
+        assert_eq!(thermite_core::stage::least_run_ns(timer), limits::LEAST_REPORTED_RUN_NS);
+    }
 }

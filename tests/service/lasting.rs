@@ -205,6 +205,9 @@ fn pruned_development_runs_are_answered_for_with_the_day() {
     let verdicts = records.verdicts();
     assert!(block_on(verdicts.output_pruned(dev_run(5))).unwrap().is_some());
     assert_eq!(block_on(verdicts.output_pruned(dev_run(6))).unwrap(), None);
+    // One that ran on while younger ones went.
+    block_on(pruner.take(Prune::Files { what: OUTPUTS, through: dev_run(2).to_string() })).unwrap();
+    assert!(block_on(verdicts.output_pruned(dev_run(5))).unwrap().is_some(), "what is noted only rises");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod folder;
 mod lasting;
 mod life;
 mod metrics;
+mod noise;
 mod openapi;
 mod quota_group;
 mod records;

@@ -41,12 +41,15 @@ impl DeviceActor {
     pub(crate) fn new(
         ports: MemberPorts,
         last: u64,
+        quarantine: Option<String>,
         clock: Rc<dyn Clock>,
         events: Rc<Events>,
         pool: Addr<PoolActor>,
         judge: Addr<JudgeQueueActor>,
     ) -> DeviceActor {
-        let (device, first) = Device::new(clock.now(), ports.member, last);
+        let (mut device, mut first) = Device::new(clock.now(), ports.member, last);
+        let kept_out = quarantine.map(|why| device.handle(clock.now(), DeviceInput::Quarantine { why }));
+        first.extend(kept_out.into_iter().flatten());
         DeviceActor {
             device,
             driver: ports.driver,

@@ -38,10 +38,12 @@ mod askings;
 mod herald;
 pub(crate) mod list;
 mod look;
+mod noise;
 mod over;
 pub(crate) mod settings;
 
 use askings::Askings;
+pub(crate) use noise::{AskClear, AskNoiseAgain, LookAtNoise};
 
 /// Asks for a run.
 #[derive(Message)]
@@ -178,7 +180,9 @@ pub(crate) async fn open(
     for ports in members {
         let (member, facts): (MemberId, DeviceFacts) = (ports.member, ports.driver.facts());
         let last = history.last_hold(member);
-        let device = DeviceActor::new(ports, last, clock.clone(), events.clone(), pool.clone(), judge.clone()).start();
+        let kept_out = history.quarantined.get(&facts.uuid).cloned();
+        let device =
+            DeviceActor::new(ports, last, kept_out, clock.clone(), events.clone(), pool.clone(), judge.clone()).start();
         doors.insert(member, MemberDoors::of(&device));
         judged.insert(member, (MemberDoors::of(&device), facts));
     }

@@ -13,17 +13,18 @@ use thermite_core::device::DeviceInput;
 use thermite_core::fold::RigHistory;
 use thermite_core::hold::StopCause;
 use thermite_core::ids::{HoldId, Holder, JobId, MemberId, RunId};
-use thermite_core::job::{JobSpec, StageKind};
+use thermite_core::job::{JobOutcome, JobSpec, StageKind};
 use thermite_core::judge_queue::{
     JudgeEffect, JudgeFact, JudgeInput, JudgeQueue, LiveJob, StageResult, Submission, Submit, Ticket,
 };
 use thermite_core::limits;
 use thermite_core::log::LogEntry;
-use thermite_core::noise::{Noise, NoiseKey};
+use thermite_core::noise::{HarnessAlarm, Noise, NoiseKey};
 use thermite_core::pool::PoolInput;
 use thermite_core::record::{AttemptAudit, MeasuredOn, Screened, VerdictRecord};
 use thermite_core::refusal::InfrastructureFailure;
 use thermite_core::run::{RunSpec, RunState};
+use thermite_core::settled::{self, Settled, SettledVerdict};
 use thermite_core::stage::{Directive, Stage, StageEnd, StagePlan, StageStep, StageView, StepReport};
 use thermite_core::time::Moment;
 use thermite_core::verdict::Verdict;
@@ -37,7 +38,11 @@ use crate::ports::{Batch, Clock, DeviceFacts, Ids, Workspaces};
 use crate::rig::{No, Submitted};
 use crate::view::RigHappening;
 
+mod noise;
+mod reuse;
 mod stages;
+
+pub(crate) use noise::{ForgetAlarm, ForgetNoise};
 
 /// Says something to the judge queue.
 #[derive(Message)]
@@ -136,7 +141,8 @@ type Submitter = (bool, oneshot::Sender<Result<Submitted, No>>);
 struct Closed {
     record: Option<VerdictRecord>,
     audit: Option<AttemptAudit>,
-    noise: Option<Noise>,
+    /// What was learnt of the device.
+    learnt: Vec<LogEntry>,
 }
 
 /// All jobs of all runs.
@@ -146,9 +152,16 @@ pub(crate) struct JudgeQueueActor {
     job_keys: BTreeMap<JobId, String>,
     runs: BTreeMap<RunId, RunSpec>,
     starting: BTreeMap<RunId, Option<String>>,
-    screened: BTreeMap<JobId, String>,
+    /// Where screenings were won, with the hashes of their records.
+    screened: BTreeMap<JobId, (MemberId, String)>,
     since: BTreeMap<JobId, Moment>,
     noise: BTreeMap<NoiseKey, Noise>,
+    /// Each device's lifelong alarm, by its UUID.
+    alarms: BTreeMap<String, HarnessAlarm>,
+    /// The verdicts that are given again, with their records.
+    settled: Settled<SettledVerdict>,
+    /// Those on their way to the records, with their keys.
+    settling: BTreeMap<JobId, (String, SettledVerdict)>,
     claimed: BTreeMap<HoldId, Claimed>,
     closed: BTreeMap<HoldId, Closed>,
     submitters: BTreeMap<JobId, Vec<Submitter>>,
@@ -189,11 +202,12 @@ impl JudgeQueueActor {
             job_keys: BTreeMap::new(),
             runs: history.runs.iter().map(|(id, run)| (*id, run.spec.clone())).collect(),
             starting: BTreeMap::new(),
-            screened: open
-                .filter_map(|(id, job)| job.screened.as_ref().map(|screened| (*id, screened.1.clone())))
-                .collect(),
+            screened: open.filter_map(|(id, job)| Some((*id, job.screened.clone()?))).collect(),
             since: history.jobs.iter().filter(|(_, job)| job.end.is_none()).map(|(id, _)| (*id, clock.now())).collect(),
-            noise: history.noise.clone(),
+            noise: history.usable_noise().map(|(key, noise)| (key.clone(), noise.clone())).collect(),
+            alarms: history.alarms.clone(),
+            settled: history.settled.clone(),
+            settling: BTreeMap::new(),
             claimed: BTreeMap::new(),
             closed: BTreeMap::new(),
             submitters: BTreeMap::new(),
@@ -260,6 +274,9 @@ impl JudgeQueueActor {
                     self.specs.remove(&job);
                     self.screened.remove(&job);
                     self.since.remove(&job);
+                    if let Some((key, verdict)) = self.settling.remove(&job) {
+                        self.settled.insert(key, verdict);
+                    }
                     ctx.spawn(self.workspaces.forget(job).into_actor(self));
                 }
             }
@@ -316,11 +333,12 @@ impl JudgeQueueActor {
             | JudgeFact::StageStarted { .. }
             | JudgeFact::SentBack
             | JudgeFact::Ended { hold: None, .. }
+            | JudgeFact::Reused { .. }
             | JudgeFact::ChampionMoved { .. } => None,
         };
-        let Closed { record, audit, noise } = closing.unwrap_or_default();
+        let Closed { record, audit, learnt } = closing.unwrap_or_default();
         let hash = record.as_ref().map(VerdictRecord::hash);
-        batch.entries.extend(noise.map(|noise| LogEntry::NoiseMeasured { noise }));
+        batch.entries.extend(learnt);
         batch.entries.extend(match fact {
             JudgeFact::Submitted => self
                 .specs
@@ -331,12 +349,13 @@ impl JudgeQueueActor {
             }
             JudgeFact::ScreeningWon { hold } => {
                 let record = hash.expect("a screening is won with a record");
-                self.screened.insert(job, record.clone());
+                self.screened.insert(job, (hold.member, record.clone()));
                 Some(LogEntry::ScreeningWon { job, hold, record })
             }
             JudgeFact::AttemptFailed { stage, hold, why } => Some(LogEntry::AttemptFailed { job, stage, hold, why }),
             JudgeFact::SentBack => Some(LogEntry::SentBack { job }),
-            JudgeFact::Ended { outcome, .. } => Some(LogEntry::JobEnded { job, outcome, record: hash }),
+            JudgeFact::Ended { outcome, hold } => return self.write_end(job, outcome, hold, record, audit, batch),
+            JudgeFact::Reused { from, outcome } => return self.write_reuse(job, from, outcome, batch),
             JudgeFact::ChampionMoved { from, to } => {
                 self.specs.get(&job).map(|spec| LogEntry::ChampionMoved { run: spec.run, from, to, by: job })
             }
@@ -364,11 +383,9 @@ impl JudgeQueueActor {
     }
 }
 
-/// What makes two submissions of a run the same: content, champion, kit with its contract, kind of device (rule D5).
+/// What makes two askings the same (rule D5).
 fn same_change(spec: &JobSpec, device: Option<&DeviceFacts>) -> String {
-    let pinned = &spec.pinned;
-    let model = device.map_or("", |device| device.model.as_str());
-    format!("{} {} {} {} {model}", spec.run, pinned.candidate_tree, pinned.champion, pinned.kit_hash)
+    settled::key(&spec.pinned, device.map_or("", |device| device.model.as_str()))
 }
 
 fn not_recorded() -> No {
@@ -388,8 +405,10 @@ impl Handler<ToJudge> for JudgeQueueActor {
     type Result = ();
 
     fn handle(&mut self, msg: ToJudge, ctx: &mut Self::Context) {
-        if let JudgeInput::HoldEnded { hold, .. } = &msg.0 {
-            self.claimed.remove(hold);
+        if let JudgeInput::HoldEnded { hold, .. } = &msg.0
+            && let Some(claimed) = self.claimed.remove(hold)
+        {
+            self.note_cut_off(&claimed, ctx);
         }
         self.take(msg.0, ctx);
     }

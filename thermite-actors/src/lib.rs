@@ -13,6 +13,7 @@ pub mod host;
 mod judge_queue;
 mod lane;
 pub mod member;
+pub mod noise;
 mod outbox;
 mod pool;
 pub mod ports;

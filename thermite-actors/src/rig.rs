@@ -10,13 +10,14 @@ use tokio::sync::broadcast;
 
 use thermite_core::dev_run::DevRunEnd;
 use thermite_core::fold::RigHistory;
-use thermite_core::ids::{DevRunId, JobId, RunId};
+use thermite_core::ids::{DevRunId, JobId, MemberId, RunId};
 use thermite_core::lane::Caller;
 use thermite_core::refusal::{InfrastructureFailure, Refusal};
 use thermite_core::run::RunState;
 use thermite_core::settings::LiveSettings;
 
 use crate::door::{self, Door};
+use crate::noise::DeviceNoise;
 use crate::ports::{Clock, Ids, MemberPorts, Records, RigSettings, RunRequest, Workspaces};
 use crate::view::{DevRunRow, JobRow, RigEvent, RigView, RunRow, SettingsView};
 
@@ -263,6 +264,30 @@ impl Rig {
     /// Where the rig has ended.
     pub async fn history(&self) -> Result<RigHistory, No> {
         self.ask_door(door::Remember).await?
+    }
+
+    /// The noise of each device, and its lifelong alarm (rule D6).
+    ///
+    /// # Errors
+    /// Where the rig has ended.
+    pub async fn noise(&self) -> Result<Vec<DeviceNoise>, No> {
+        self.ask_door(door::LookAtNoise).await?
+    }
+
+    /// Has a device's noise measured anew, by the next stage of each kit; answers with how many measures are dropped.
+    ///
+    /// # Errors
+    /// Refused for a device that is not there or has no measure.
+    pub async fn measure_noise_again(&self, device: MemberId) -> Result<usize, No> {
+        self.ask_door(door::AskNoiseAgain(device)).await?
+    }
+
+    /// Clears a device's alarm once somebody has looked: it comes back into service, and its alarm begins anew.
+    ///
+    /// # Errors
+    /// Refused for a device that is not there or is not quarantined.
+    pub async fn clear_alarm(&self, device: MemberId) -> Result<(), No> {
+        self.ask_door(door::AskClear(device)).await?
     }
 
     /// What happens from here on; a slow reader is told that it missed some.

@@ -85,6 +85,9 @@ pub struct DeviceRow {
     pub containment: Option<String>,
     /// Its measures of noise, one for each kit and clock setting.
     pub noise: Vec<Noise>,
+    /// What its noise means for the kits of runs that are not over, where it does not suit them well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// One run.
@@ -200,6 +203,12 @@ pub struct JobRow {
     pub attempt: u32,
     /// The causes of those that infrastructure failed.
     pub failures: Vec<String>,
+    /// Where the device's noise does not suit the contract well: what to expect. For a job that is not over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+    /// The job whose verdict it was given, without being measured (rule D5).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reused_from: Option<JobId>,
     /// What it does.
     pub status: JobStatus,
 }

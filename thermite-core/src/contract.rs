@@ -41,8 +41,22 @@ impl std::fmt::Display for Target {
 pub enum Timer {
     /// The judge's monotonic clock around the process.
     Wall,
-    /// The kit's measuring program writes seconds to descriptor 3.
+    /// The kit's measuring program writes seconds to descriptor 3; the candidate may run in the same process.
     Reported,
+    /// The same, and the kit's author says that the candidate runs apart from it: as device code, or in a process that
+    /// can reach neither its clock nor its memory.
+    #[serde(rename = "reported_apart")]
+    ReportedApart,
+}
+
+impl Timer {
+    /// Whether the measuring program takes the time.
+    pub const fn is_reported(self) -> bool {
+        match self {
+            Timer::Wall => false,
+            Timer::Reported | Timer::ReportedApart => true,
+        }
+    }
 }
 
 /// What happens to what a development run leaves behind on a CPU rig (rule C3).

@@ -45,6 +45,11 @@ pub enum DeviceState {
         /// When it is tried again.
         next_try: Moment,
     },
+    /// Out of service until somebody has looked.
+    Quarantined {
+        /// Why.
+        why: String,
+    },
 }
 
 /// How far the work under a hold is.
@@ -130,6 +135,13 @@ pub enum DeviceInput {
         /// Pids and what is known of them.
         why: String,
     },
+    /// Take it out of service, once what has it is over, until [`DeviceInput::Readmit`].
+    Quarantine {
+        /// Why.
+        why: String,
+    },
+    /// Somebody has looked: it comes back once it is swept.
+    Readmit,
 }
 
 /// What a device wants done.
@@ -191,6 +203,8 @@ pub struct Device {
     member: MemberId,
     last: u64,
     state: DeviceState,
+    /// Why it does not go into service when it comes free.
+    quarantine: Option<String>,
     /// Things said under an old number, refused and counted (rule A1).
     refused: u64,
 }
@@ -229,6 +243,11 @@ pub enum DeviceView {
         /// When it is tried again.
         next_try: Moment,
     },
+    /// Out of service until somebody has looked.
+    Quarantined {
+        /// Why.
+        why: String,
+    },
 }
 
 impl Device {
@@ -237,7 +256,7 @@ impl Device {
     /// `last` is the highest hold number that the records know.
     pub fn new(now: Moment, member: MemberId, last: u64) -> (Device, Vec<DeviceEffect>) {
         let state = DeviceState::Sweeping { until: now + limits::PROOF_MAX };
-        (Device { member, last, state, refused: 0 }, vec![DeviceEffect::Sweep])
+        (Device { member, last, state, quarantine: None, refused: 0 }, vec![DeviceEffect::Sweep])
     }
 
     /// Which device it is.
@@ -288,8 +307,9 @@ impl Device {
             }
             DeviceInput::Emptied { number } => match &self.state {
                 DeviceState::Stopping { number: stopping, cause, .. } if *stopping == number => {
-                    out.push(freed(number, HoldEnd::Stopped(cause.clone())));
-                    self.state = DeviceState::Ready;
+                    let over = freed(number, HoldEnd::Stopped(cause.clone()));
+                    self.come_free(&mut out);
+                    out.push(over);
                 }
                 _ => self.refused += 1,
             },
@@ -301,13 +321,28 @@ impl Device {
             },
             DeviceInput::Swept => {
                 if let DeviceState::Sweeping { .. } = self.state {
-                    self.state = DeviceState::Ready;
-                    out.push(DeviceEffect::Tell(MemberEvent::Ready { last: self.last }));
+                    self.come_free(&mut out);
+                    if self.state == DeviceState::Ready {
+                        out.push(DeviceEffect::Tell(MemberEvent::Ready { last: self.last }));
+                    }
                 }
             }
             DeviceInput::SweepFailed { why } => {
                 if let DeviceState::Sweeping { .. } = self.state {
                     self.take_out(now, None, why, &mut out);
+                }
+            }
+            DeviceInput::Quarantine { why } => {
+                self.quarantine = Some(why);
+                if self.state == DeviceState::Ready {
+                    self.come_free(&mut out);
+                }
+            }
+            DeviceInput::Readmit => {
+                self.quarantine = None;
+                if let DeviceState::Quarantined { .. } = self.state {
+                    self.state = DeviceState::Sweeping { until: now + limits::PROOF_MAX };
+                    out.push(DeviceEffect::Sweep);
                 }
             }
         }
@@ -342,7 +377,7 @@ impl Device {
                 self.state = DeviceState::Sweeping { until: now + limits::PROOF_MAX };
                 out.push(DeviceEffect::Sweep);
             }
-            DeviceState::Ready | DeviceState::Held { .. } => {}
+            DeviceState::Ready | DeviceState::Held { .. } | DeviceState::Quarantined { .. } => {}
         }
         out
     }
@@ -357,7 +392,7 @@ impl Device {
             }
             DeviceState::Stopping { until, .. } => Some((*until, "stop proved")),
             DeviceState::Out { next_try, .. } => Some((*next_try, "device tried again")),
-            DeviceState::Ready | DeviceState::Held { .. } => None,
+            DeviceState::Ready | DeviceState::Held { .. } | DeviceState::Quarantined { .. } => None,
         }
     }
 
@@ -378,6 +413,7 @@ impl Device {
                 DeviceView::Stopping { hold: hold(*number), cause: cause.clone() }
             }
             DeviceState::Out { why, next_try } => DeviceView::Out { why: why.clone(), next_try: *next_try },
+            DeviceState::Quarantined { why } => DeviceView::Quarantined { why: why.clone() },
         }
     }
 
@@ -401,7 +437,19 @@ impl Device {
                 *until = until.rebase(origin);
             }
             DeviceState::Out { next_try, .. } => *next_try = next_try.rebase(origin),
-            DeviceState::Ready => {}
+            DeviceState::Ready | DeviceState::Quarantined { .. } => {}
+        }
+    }
+
+    /// Nothing is left on it: it is free, unless it is to be out of service.
+    fn come_free(&mut self, out: &mut Vec<DeviceEffect>) {
+        match self.quarantine.clone() {
+            None => self.state = DeviceState::Ready,
+            Some(why) => {
+                // `Gone` comes before `Freed`, so that nobody is granted the device between the two.
+                out.push(DeviceEffect::Tell(MemberEvent::Gone { why: why.clone() }));
+                self.state = DeviceState::Quarantined { why };
+            }
         }
     }
 

@@ -4,7 +4,7 @@
 //! not the work there was. Leaving is a part of the fold: it follows from the log alone, so that a fold from a
 //! checkpoint and a fold of the whole log are equal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -15,10 +15,11 @@ use crate::ids::{Arrival, DevRunId, JobId, MemberId, RunId};
 use crate::job::{JobOutcome, JobSpec, StageKind};
 use crate::limits;
 use crate::log::LogEntry;
-use crate::noise::{Noise, NoiseKey};
+use crate::noise::{HarnessAlarm, Noise, NoiseKey};
 use crate::refusal::InfrastructureFailure;
 use crate::run::{RunSpec, RunState};
 use crate::settings::LiveSettings;
+use crate::settled::{Settled, SettledVerdict};
 
 /// A run as the log tells it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,6 +53,12 @@ pub struct JobHistory {
     pub failures: Vec<String>,
     /// How it ended, with the hash of the deciding record.
     pub end: Option<(JobOutcome, Option<String>)>,
+    /// The job whose verdict it was given without being measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reused_from: Option<JobId>,
+    /// The key under which its verdict is given again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled_as: Option<String>,
 }
 
 /// A development run as the log tells it.
@@ -93,6 +100,18 @@ pub struct RigHistory {
     /// The newest measure of noise for each key.
     #[serde(with = "crate::pairs")]
     pub noise: BTreeMap<NoiseKey, Noise>,
+    /// Measures that are not to be used any more.
+    #[serde(default)]
+    pub doubted: BTreeSet<NoiseKey>,
+    /// Each device's lifelong alarm, by its UUID.
+    #[serde(default)]
+    pub alarms: BTreeMap<String, HarnessAlarm>,
+    /// Devices that an alarm keeps out of service, by UUID, with the sentence to show.
+    #[serde(default)]
+    pub quarantined: BTreeMap<String, String>,
+    /// The verdicts that are given again (rule D5). Apart from the jobs, so that forgetting those does not forget these.
+    #[serde(default)]
+    pub settled: Settled<SettledVerdict>,
     /// What of them is over, the oldest end first.
     over: EndOrder,
 }
@@ -202,6 +221,8 @@ impl RigHistory {
                         attempt: 0,
                         failures: Vec::new(),
                         end: None,
+                        reused_from: None,
+                        settled_as: None,
                     },
                 );
             }
@@ -241,8 +262,29 @@ impl RigHistory {
                     known.champion = to;
                 }
             }
+            LogEntry::VerdictSettled { job, key } => self.settle(job, key),
+            LogEntry::VerdictReused { job, from, screened } => {
+                if let Some(known) = self.jobs.get_mut(&job) {
+                    known.reused_from = Some(from);
+                    known.screened = screened;
+                }
+            }
             LogEntry::NoiseMeasured { noise } => {
+                self.doubted.remove(&noise.key);
                 self.noise.insert(noise.key.clone(), noise);
+            }
+            LogEntry::NoiseDoubted { key, .. } => {
+                self.doubted.insert(key);
+            }
+            LogEntry::ChampionTwice { blocks } => {
+                self.alarms.entry(blocks.device.clone()).or_default().take(&blocks);
+            }
+            LogEntry::DeviceQuarantined { device, why } => {
+                self.quarantined.insert(device, why);
+            }
+            LogEntry::QuarantineCleared { device } => {
+                self.quarantined.remove(&device);
+                self.alarms.remove(&device);
             }
             LogEntry::SettingsChanged { settings } => {
                 self.settings = settings;
@@ -267,6 +309,24 @@ impl RigHistory {
                 }
             }
         }
+    }
+
+    /// The measures of noise that may still be used, as far as the log tells; their age is the asker's to see to.
+    pub fn usable_noise(&self) -> impl Iterator<Item = (&NoiseKey, &Noise)> {
+        self.noise.iter().filter(|(key, _)| !self.doubted.contains(key))
+    }
+
+    fn settle(&mut self, job: JobId, key: String) {
+        let Some(known) = self.jobs.get_mut(&job) else { return };
+        let Some((outcome, record)) = &known.end else { return };
+        let verdict = SettledVerdict {
+            from: job,
+            outcome: outcome.clone(),
+            record: record.clone(),
+            screened: known.screened.clone(),
+        };
+        known.settled_as = Some(key.clone());
+        self.settled.insert(key, verdict);
     }
 
     fn arrived(&mut self, arrival: Arrival) {

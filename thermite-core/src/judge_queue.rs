@@ -15,11 +15,14 @@ use crate::limits;
 use crate::pool::{JudgeWork, WorkEntry};
 use crate::refusal::{GaveUp, InfrastructureFailure, Refusal};
 use crate::run::RunState;
+use crate::settled::{self, Settled};
 use crate::time::{Moment, Span};
 
+mod reuse;
 mod view;
 mod words;
 
+use reuse::{Given, champion_moved, is_adopted};
 pub use view::{LiveJob, Standing};
 pub use words::{JudgeEffect, JudgeFact, JudgeInput, StageResult, Submission, Submit, Ticket};
 
@@ -79,6 +82,8 @@ struct Run {
     /// What is durable; nothing while its start is still on its way.
     state: Option<RunState>,
     champion: String,
+    /// The champion it is about to have, while that is being made durable.
+    next_champion: Option<String>,
     /// The states on their way to the records, in order: each counts once it is durable itself.
     pending: VecDeque<RunState>,
 }
@@ -107,7 +112,10 @@ pub struct JudgeQueue {
     keys: BTreeMap<String, JobId>,
     /// The keys of jobs that are over, the oldest end first: they leave, and the records know them.
     old_keys: VecDeque<String>,
-    same: BTreeMap<String, JobId>,
+    /// The job that answers for an asking in its run.
+    same: BTreeMap<String, BTreeMap<RunId, JobId>>,
+    /// The verdicts that are given again in other runs.
+    settled: Settled<Given>,
     /// The longest that a stage of any job so far can take: bounds what is ahead without looking at it.
     longest_stage: Span,
 }
@@ -131,6 +139,7 @@ impl JudgeQueue {
             keys: BTreeMap::new(),
             old_keys: VecDeque::new(),
             same: BTreeMap::new(),
+            settled: Settled::default(),
             longest_stage: Span::ZERO,
         }
     }
@@ -145,11 +154,19 @@ impl JudgeQueue {
         stage_worst: impl Fn(&JobSpec) -> Span,
     ) {
         for (id, run) in &history.runs {
-            let known = Run { state: Some(run.state), champion: run.champion.clone(), pending: VecDeque::new() };
+            let known = Run {
+                state: Some(run.state),
+                champion: run.champion.clone(),
+                next_champion: None,
+                pending: VecDeque::new(),
+            };
             self.runs.insert(*id, known);
             if run.state == RunState::Paused {
                 self.stopped.insert(*id, GaveUp::RunPaused);
             }
+        }
+        for (key, verdict) in history.settled.iter() {
+            self.settled.insert(key.to_owned(), Given { from: verdict.from, outcome: verdict.outcome.clone() });
         }
         for (id, known) in &history.jobs {
             let pinned = &known.spec.pinned;
@@ -159,7 +176,8 @@ impl JudgeQueue {
                 arrival: known.spec.arrival,
                 champion: pinned.champion.clone(),
                 candidate: pinned.candidate.clone(),
-                same: same(&known.spec),
+                // A verdict was settled for the kind of card it was measured on, whatever the rig has by now.
+                same: known.settled_as.clone().unwrap_or_else(|| same(&known.spec)),
                 key: known.key.clone(),
                 stage_worst: stage_worst(&known.spec),
             };
@@ -193,6 +211,10 @@ impl JudgeQueue {
         for run in over {
             self.end_waiting(run, &mut out);
         }
+        // What was to be given a verdict when the rig died has been accepted and not been ended.
+        let waiting = self.queued.values().flat_map(BTreeMap::values).copied();
+        let given: Vec<JobId> = waiting.filter(|id| self.given_to(*id).is_some()).collect();
+        given.into_iter().for_each(|id| self.give(id, &mut out));
         self.tell(&mut out);
         out
     }
@@ -206,7 +228,8 @@ impl JudgeQueue {
             return Err(Refusal::AnotherRun { under_way });
         }
         let state = RunState::Running;
-        self.runs.insert(run, Run { state: None, champion, pending: VecDeque::from([state]) });
+        let pending = VecDeque::from([state]);
+        self.runs.insert(run, Run { state: None, champion, next_champion: None, pending });
         Ok(vec![JudgeEffect::RecordRun { run, state }])
     }
 
@@ -268,7 +291,7 @@ impl JudgeQueue {
             Ok(()) | Err(Refusal::RunPaused { .. }) => {}
             Err(refusal) => return Err(refusal),
         }
-        if let Some(job) = self.same.get(&submit.same) {
+        if let Some(job) = self.same.get(&submit.same).and_then(|runs| runs.get(&submit.run)) {
             return there(*job);
         }
         if self.jobs.len() >= limits::JOBS_QUEUED_MAX {
@@ -369,7 +392,17 @@ impl JudgeQueue {
         if let Some(key) = &submit.key {
             self.keys.insert(key.clone(), submit.job);
         }
-        self.same.insert(submit.same.clone(), submit.job);
+        self.same.entry(submit.same.clone()).or_default().insert(submit.run, submit.job);
+    }
+
+    /// The run's job no longer answers for that asking.
+    fn forget_same(&mut self, same: &str, run: RunId) {
+        if let Some(runs) = self.same.get_mut(same) {
+            runs.remove(&run);
+            if runs.is_empty() {
+                self.same.remove(same);
+            }
+        }
     }
 
     fn recorded(&mut self, now: Moment, ticket: Ticket, out: &mut Vec<JudgeEffect>) {
@@ -379,6 +412,9 @@ impl JudgeQueue {
                     && job.state == JobState::Recording
                 {
                     self.enqueue(id, None, out);
+                    if self.given_to(id).is_some() {
+                        self.give(id, out);
+                    }
                     self.tell(out);
                     self.answers.push((id, self.version));
                 }
@@ -401,7 +437,7 @@ impl JudgeQueue {
         match ticket {
             Ticket::Submit(id) => {
                 if let Some(job) = self.jobs.remove(&id) {
-                    self.same.remove(&job.same);
+                    self.forget_same(&job.same, job.run);
                     if let Some(key) = &job.key {
                         self.keys.remove(key);
                     }
@@ -467,19 +503,14 @@ impl JudgeQueue {
     fn stage_ended(&mut self, now: Moment, hold: HoldId, result: StageResult, out: &mut Vec<JudgeEffect>) {
         let Some(id) = self.job_under(hold) else { return };
         let job = self.jobs.get_mut(&id).expect("the job under a hold is one of the queue's");
-        let run = self.runs.get(&job.run);
-        let over = run.is_none_or(|run| run.state == Some(RunState::Ended));
-        let champion = run.map(|run| run.champion.clone());
+        let over = self.runs.get(&job.run).is_none_or(|run| run.state == Some(RunState::Ended));
         let stage = job.stage;
         let (fact, then) = match result {
             StageResult::Win if stage == StageKind::Screening && !over => {
                 (JudgeFact::ScreeningWon { hold }, Then::Confirm { screened_on: hold.member })
             }
             StageResult::Win if stage == StageKind::Screening => ended(hold, no_verdict(RUN_ENDED)),
-            StageResult::Win => {
-                let adopted = !over && champion.as_deref() == Some(job.champion.as_str());
-                ended(hold, JobOutcome::Win { adopted })
-            }
+            StageResult::Win => ended(hold, JobOutcome::Win { adopted: is_adopted(&self.runs, job) }),
             StageResult::NoGain { slower } => ended(hold, JobOutcome::NoGain { slower }),
             StageResult::Undecided => ended(hold, JobOutcome::Undecided),
             StageResult::ChangeFailed { step, why } => ended(hold, JobOutcome::ChangeFailed { step, why }),
@@ -507,8 +538,8 @@ impl JudgeQueue {
             }
         };
         let mut facts = vec![fact];
-        if let Then::End { outcome: JobOutcome::Win { adopted: true } } = &then {
-            facts.push(JudgeFact::ChampionMoved { from: job.champion.clone(), to: job.candidate.clone() });
+        if let Then::End { outcome } = &then {
+            facts.extend(champion_moved(&mut self.runs, job, outcome));
         }
         job.state = JobState::Concluding { hold: Some(hold), then };
         if self.turn == Some(id) {
@@ -533,9 +564,17 @@ impl JudgeQueue {
             Then::End { outcome } => {
                 if let (JobOutcome::Win { adopted: true }, Some(run)) = (&outcome, self.runs.get_mut(&job.run)) {
                     run.champion = job.candidate.clone();
+                    // INVARIANT: the last of the moves on their way to the records is the last to come back from there.
+                    run.next_champion.take_if(|next| *next == run.champion);
                 }
+                let same = job.same.clone();
                 self.forget(id, &outcome);
+                // What was given only is settled by the job that was measured.
+                if hold.is_some() && settled::is_verdict(&outcome) {
+                    self.settled.insert(same.clone(), Given { from: id, outcome: outcome.clone() });
+                }
                 out.push(JudgeEffect::JobEnded { job: id, outcome });
+                self.give_others(&same, out);
             }
         }
         // INVARIANT: the pool knows what is left before the device is free, so that no lane slips in between (A2).
@@ -649,9 +688,7 @@ impl JudgeQueue {
         }
         match outcome {
             // Without a verdict it may be submitted again (rule D5).
-            JobOutcome::NoVerdict { .. } => {
-                self.same.remove(&job.same);
-            }
+            JobOutcome::NoVerdict { .. } => self.forget_same(&job.same, job.run),
             JobOutcome::Win { .. }
             | JobOutcome::NoGain { .. }
             | JobOutcome::Undecided

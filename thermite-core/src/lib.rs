@@ -27,6 +27,7 @@ pub mod refusal;
 pub mod run;
 pub mod runner;
 pub mod settings;
+pub mod settled;
 pub mod stage;
 pub mod texts;
 pub mod time;

@@ -66,6 +66,11 @@ pub const LEAST_TIMED_RUN_NS: u64 = 1_000_000;
 /// The same for a run whose time the kit's own program reports: below it a nanosecond is over 0.1 % of the run.
 pub const LEAST_REPORTED_RUN_NS: u64 = 1_000;
 
+/// The longest text that a measuring program may report as its time, in bytes: one number and an end of line.
+pub const REPORTED_TIME_BYTES_MAX: usize = 64;
+/// The longest time that a measuring program may report: no contract lets a run take longer.
+pub const REPORTED_TIME_MAX: Span = Span::hours(24);
+
 /// The largest chance of a false win at a screening (docs/judging.md); a screening win only starts a confirmation.
 pub const SCREENING_ALPHA: f64 = 0.05;
 /// The largest chance of a false win at a confirmation: what may be claimed of a confirmed comparison.
@@ -205,6 +210,8 @@ pub const RECORDS_LOCK_WAIT_MAX: Span = Span::seconds(5);
 pub const RECORDS_RETRY_EVERY: Span = Span::seconds(1);
 /// Events kept for readers that fall behind; one that missed some is told so.
 pub const EVENTS_KEPT: usize = 4_096;
+/// Verdicts that are given again without measuring, the oldest out first (rule D5): a few megabytes.
+pub const SETTLED_VERDICTS_MAX: usize = 10_000;
 /// Jobs that may wait at once; the next is refused.
 pub const JOBS_QUEUED_MAX: usize = 200_000;
 /// Ended jobs, and as many ended development runs, that stay in memory; older ones are read from the records.

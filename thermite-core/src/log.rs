@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::dev_run::{DevRunEnd, DevRunSpec};
-use crate::ids::{Arrival, DevRunId, HoldId, JobId, RunId};
+use crate::ids::{Arrival, DevRunId, HoldId, JobId, MemberId, RunId};
 use crate::job::{JobOutcome, JobSpec, StageKind};
-use crate::noise::Noise;
+use crate::noise::{ChampionTwice, Noise, NoiseDoubt, NoiseKey};
 use crate::run::{RunSpec, RunState};
 use crate::settings::LiveSettings;
 
@@ -102,10 +102,50 @@ pub enum LogEntry {
         /// The job that won.
         by: JobId,
     },
+    /// A job's outcome is the verdict that the same asking is given from here on (rule D5).
+    VerdictSettled {
+        /// The job, over by now.
+        job: JobId,
+        /// What makes askings the same: [`crate::settled::key`].
+        key: String,
+    },
+    /// A job is about to end with the verdict of another, without being measured.
+    VerdictReused {
+        /// The job.
+        job: JobId,
+        /// The job that was measured.
+        from: JobId,
+        /// Where that one's screening was won, with the hash of the record.
+        screened: Option<(MemberId, String)>,
+    },
     /// A device's noise was measured.
     NoiseMeasured {
         /// What was found, with its key.
         noise: Noise,
+    },
+    /// A measure of noise is not to be used any more: the next stage takes it anew.
+    NoiseDoubted {
+        /// Which.
+        key: NoiseKey,
+        /// Why.
+        why: NoiseDoubt,
+    },
+    /// An attempt measured the champion against itself; the device's lifelong alarm takes it.
+    ChampionTwice {
+        /// The blocks.
+        blocks: ChampionTwice,
+    },
+    /// A device's alarm was raised: it is out of service until somebody has looked.
+    DeviceQuarantined {
+        /// The device's UUID.
+        device: String,
+        /// The sentence to show.
+        why: String,
+    },
+    /// Somebody has looked: the device comes back, and its alarm begins anew.
+    QuarantineCleared {
+        /// The device's UUID.
+        device: String,
     },
     /// What may be set while the rig runs was set; the newest stands.
     SettingsChanged {

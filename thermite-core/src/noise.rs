@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::block::Side;
+use crate::contract::Contract;
 use crate::ids::MemberId;
 use crate::job::StageKind;
 use crate::limits;
@@ -94,6 +95,22 @@ impl Noise {
         }
     }
 
+    /// The warning of a device that suits a plan effect barely, with the figures; none where it suits well or not at all,
+    /// which is a refusal.
+    pub fn warning(&self, member: MemberId, plan_effect: f64) -> Option<String> {
+        let percent = |ln: f64| format!("{:.2} %", 100.0 * ln);
+        (self.suits(plan_effect) == Suits::Barely).then(|| {
+            format!(
+                "{member} is noisy for this contract: noise {}, over twice the plan effect of {}; expect about {:.0} \
+                 blocks to screen and {:.0} to confirm",
+                percent(self.scale),
+                percent(plan_effect),
+                self.expected_blocks(StageKind::Screening, plan_effect),
+                self.expected_blocks(StageKind::Confirmation, plan_effect),
+            )
+        })
+    }
+
     /// How many blocks a stage is expected to take on this device where the change is as good as the plan.
     pub fn expected_blocks(&self, stage: StageKind, plan_effect: f64) -> f64 {
         let plans = self.scale / plan_effect;
@@ -129,6 +146,39 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     } else {
         let (low, high) = (values.get(middle.checked_sub(1)?)?, values.get(middle)?);
         Some((low + high) / 2.0)
+    }
+}
+
+/// Why a measure of noise is taken anew before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum NoiseDoubt {
+    /// A job's own blocks varied by less than half of it, or by more than twice of it.
+    JobsOwnScale,
+    /// Somebody asked for it.
+    Asked,
+}
+
+/// The champion-twice blocks that one attempt tried, as the lifelong alarm takes them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ChampionTwice {
+    /// The device's UUID.
+    pub device: String,
+    /// The contract's plan effect.
+    pub plan_effect: f64,
+    /// The scale that was known before the first of them: the measure of noise there was, else the plan effect.
+    pub scale: f64,
+    /// The ratios of those that count, in order.
+    pub ratios: Vec<f64>,
+}
+
+impl ChampionTwice {
+    /// The scale and bets that the alarm takes them by: all of it was fixed before the first block.
+    pub fn constants(&self) -> Constants {
+        let contract = Contract { plan_effect: self.plan_effect, ..Contract::default() };
+        Constants::new(StageKind::Confirmation, &contract, self.scale)
     }
 }
 
@@ -177,6 +227,21 @@ impl HarnessAlarm {
             }
         }
         self.raised
+    }
+
+    /// Takes all blocks of an attempt.
+    pub fn take(&mut self, blocks: &ChampionTwice) -> Option<RaisedAlarm> {
+        let constants = blocks.constants();
+        for ratio in &blocks.ratios {
+            self.add(*ratio, &constants);
+        }
+        self.raised
+    }
+
+    /// The larger of the two labels' evidence so far, as its natural logarithm: the alarm is raised at
+    /// ln [`limits::HARNESS_ALARM`], about 6.9.
+    pub fn ln_evidence(&self) -> f64 {
+        verdict::ln_mean_exp(&self.change_faster).max(verdict::ln_mean_exp(&self.champion_faster))
     }
 
     /// The alarm, where it was raised.

@@ -17,12 +17,18 @@ use crate::ids::{HoldId, JobId, RunId};
 use crate::job::{JobSpec, StageKind};
 use crate::noise::{Noise, NoiseKey};
 use crate::refusal::InfrastructureFailure;
+use crate::texts;
 use crate::verdict::{Constants, METHOD, Process, Verdict};
 
 pub use verify::{Verified, VerifyFault, verify, verify_json};
 
-/// The version of the record's layout.
-pub const SCHEMA: u32 = 1;
+/// The version of the record's layout that is written.
+///
+/// Every earlier one is still verified ([`SCHEMA_OLDEST`]). 2: what is said of a reported time is exact
+/// ([`timer_note`]), and a timer may be apart from the candidate.
+pub const SCHEMA: u32 = 2;
+/// The oldest layout that is verified.
+pub const SCHEMA_OLDEST: u32 = 1;
 
 /// What a comparison was measured on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -166,10 +172,20 @@ impl AttemptFacts {
 pub const fn timer_note(timer: Timer) -> &'static str {
     match timer {
         Timer::Wall => "the judge's monotonic clock around the process",
-        Timer::Reported => {
+        Timer::Reported => texts::TIMER_SHARES_PROCESS,
+        Timer::ReportedApart => "reported by the kit's measuring program, apart from the candidate as the kit says",
+    }
+}
+
+/// The same in a record of that layout; none where it has no such timer.
+const fn timer_note_in(schema: u32, timer: Timer) -> Option<&'static str> {
+    match (schema, timer) {
+        (1, Timer::ReportedApart) => None,
+        (1, Timer::Reported) => Some(
             "reported by the kit's measuring program: timer shares the process, unless that program runs the candidate \
-             as device code or as a child of another user"
-        }
+             as device code or as a child of another user",
+        ),
+        (_, timer) => Some(timer_note(timer)),
     }
 }
 
@@ -324,6 +340,11 @@ impl VerdictRecord {
     /// # Errors
     /// Where the blocks do not lead to a verdict exactly at the last one.
     pub fn close(raw: RawStage) -> Result<VerdictRecord, NotDecided> {
+        VerdictRecord::close_as(SCHEMA, raw)
+    }
+
+    /// The same in an earlier layout, to verify a record of it.
+    fn close_as(schema: u32, raw: RawStage) -> Result<VerdictRecord, NotDecided> {
         let RawStage { facts, noise, seed, blocks } = raw;
         let constants = Constants::new(facts.stage, &facts.contract, noise.noise().scale);
         let mut process = Process::new(constants);
@@ -342,7 +363,7 @@ impl VerdictRecord {
         }
         let verdict = verdict.ok_or(NotDecided::GoesOn { accepted: process.accepted() })?;
         let mut record = VerdictRecord {
-            schema: SCHEMA,
+            schema,
             verdict,
             stopped: match verdict {
                 Verdict::Win => StopReason::EvidenceAndGate,

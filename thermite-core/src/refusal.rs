@@ -172,6 +172,26 @@ pub enum Refusal {
         /// How many may wait.
         most: usize,
     },
+    /// The rig has no such device.
+    #[error("device {device} does not exist: this rig has {have}")]
+    UnknownDevice {
+        /// What was asked for.
+        device: String,
+        /// The devices there are, such as `device 0`.
+        have: String,
+    },
+    /// There is no alarm to clear.
+    #[error("{member} has no alarm to clear: it is not quarantined")]
+    NotQuarantined {
+        /// The device.
+        member: MemberId,
+    },
+    /// There is nothing to measure anew.
+    #[error("the noise of {member} has not been measured yet: its next stage does it")]
+    NoNoiseYet {
+        /// The device.
+        member: MemberId,
+    },
     /// It was taken away to keep the data folder within its byte budget.
     #[error("{what} was pruned on {} by the byte budget (THERMITE_KEEP)", texts::day(*.wall_ms))]
     Pruned {
@@ -254,7 +274,11 @@ pub enum InfrastructureFailure {
         of: u32,
     },
     /// The device is too noisy for the contract (JUDGING.md, noise per card).
-    #[error("{member} is too noisy for this contract: noise {noise_percent} %, limit {limit_percent} %")]
+    #[error(
+        "{member} is too noisy for this contract: noise {noise_percent} %, limit {limit_percent} %; make the machine \
+         quieter and have it measured anew (`thermite noise --again {}`), or plan for a larger effect",
+        member.0
+    )]
     TooNoisy {
         /// The device.
         member: MemberId,

@@ -15,7 +15,7 @@ use crate::contract::{Kit, Timer};
 use crate::ids::{HoldId, JobId};
 use crate::job::{ChangeStep, JobSpec, StageKind};
 use crate::limits;
-use crate::noise::{Noise, NoiseKey};
+use crate::noise::{ChampionTwice, HarnessAlarm, Noise, NoiseKey};
 use crate::readiness::Reading;
 use crate::record::{
     Artefacts, AttemptAudit, AttemptFacts, Coins, MeasuredOn, NoiseSource, RawStage, SCHEMA, Screened, VerdictRecord,
@@ -160,6 +160,8 @@ pub struct StagePlan {
     pub on: MeasuredOn,
     /// The measure of noise there is for [`StagePlan::noise_key`]. One that is not good is measured again.
     pub noise: Option<Noise>,
+    /// The device's lifelong alarm so far: champion-twice blocks that raise it void the attempt.
+    pub alarm: HarnessAlarm,
     /// The coins' seed: fresh from the operating system for each attempt.
     pub seed: u64,
     /// The screening, for a confirmation.
@@ -236,6 +238,8 @@ pub enum StageEnd {
 pub struct Stage {
     plan: StagePlan,
     started: Moment,
+    alarm: HarnessAlarm,
+    twice: ChampionTwice,
     artefacts: Artefacts,
     /// Blocks of the comparison in which the change was killed without a cause that can be seen.
     killed: u32,
@@ -349,7 +353,7 @@ pub struct StageWait {
 pub const fn least_run_ns(timer: Timer) -> u64 {
     match timer {
         Timer::Wall => limits::LEAST_TIMED_RUN_NS,
-        Timer::Reported => limits::LEAST_REPORTED_RUN_NS,
+        Timer::Reported | Timer::ReportedApart => limits::LEAST_REPORTED_RUN_NS,
     }
 }
 
@@ -366,8 +370,23 @@ impl Stage {
                 to_do.push_back(StageStep::Check { side });
             }
         }
-        let phase = Phase::SettingUp(to_do);
-        let mut stage = Stage { plan, started: now, artefacts: Artefacts::default(), killed: 0, phase };
+        let plan_effect = plan.kit().contract.plan_effect;
+        let known = plan.noise.as_ref().filter(|noise| noise.key == plan.noise_key());
+        let twice = ChampionTwice {
+            device: plan.on.uuid.clone(),
+            plan_effect,
+            scale: known.map_or(plan_effect, |noise| noise.scale),
+            ratios: Vec::new(),
+        };
+        let mut stage = Stage {
+            alarm: plan.alarm.clone(),
+            twice,
+            plan,
+            started: now,
+            artefacts: Artefacts::default(),
+            killed: 0,
+            phase: Phase::SettingUp(to_do),
+        };
         if let Some(noise) = stage.kept_noise()
             && let Err(why) = noise.check(stage.plan.hold.member, stage.plan.kit().contract.plan_effect)
         {
@@ -459,6 +478,11 @@ impl Stage {
             ) => self.void(InfrastructureFailure::Step { step: asked.to_string(), why }, None),
             (asked, report) => self.unexpected(format!("{asked} was asked for"), &report),
         }
+    }
+
+    /// The champion-twice blocks that counted so far, however the attempt ends; none where none did.
+    pub fn champion_twice(&self) -> Option<&ChampionTwice> {
+        (!self.twice.ratios.is_empty()).then_some(&self.twice)
     }
 
     /// The attempt as people see it.
@@ -585,6 +609,11 @@ impl Stage {
         };
         match series {
             Series::Noise { blocks } => {
+                self.twice.ratios.push(ratio);
+                if let Some(raised) = self.alarm.add(ratio, &self.twice.constants()) {
+                    let member = self.plan.hold.member;
+                    return self.void(InfrastructureFailure::OutOfService { member, why: raised.to_string() }, None);
+                }
                 let ratios: Vec<f64> = blocks.iter().filter_map(TriedBlock::ratio).collect();
                 let wall_ms = self.plan.wall_ms + now.since(self.started).as_millis();
                 if let Some(noise) = Noise::measured(self.plan.noise_key(), &ratios, wall_ms) {

@@ -15,6 +15,8 @@ pub const DIAGNOSTIC_ONLY: &str = "diagnostic only: this number never counts";
 pub const NOT_PROVED: &str = "not proved";
 /// Rule D5: a confirmed win whose champion is no longer the champion.
 pub const WIN_NOT_ADOPTED: &str = "win, not adopted: the champion moved";
+/// What a record says of a time that the candidate itself could have reached (docs/judging.md, two timers).
+pub const TIMER_SHARES_PROCESS: &str = "timer shares the process";
 
 /// A moment's day in UTC, such as `2026-03-01`, from milliseconds since 1970.
 pub fn day(wall_ms: u64) -> String {

@@ -14,6 +14,7 @@ mod groups;
 pub(crate) mod ink;
 pub(crate) mod judge;
 mod man;
+mod noise;
 mod run;
 mod runs;
 pub(crate) mod say;
@@ -105,6 +106,8 @@ enum Command {
     Status(OnRig<status::StatusArgs>),
     /// Watch the rig live: devices, the line, blocks as they come
     Top(OnRig<top::TopArgs>),
+    /// Show how much the devices vary by themselves, and the alarm on the harness
+    Noise(OnRig<noise::NoiseArgs>),
     /// Cancel a development run, waiting or running
     Cancel(OnRig<cancel::CancelArgs>),
     /// Make, list, rotate or revoke tokens of the rig
@@ -202,6 +205,7 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
         Command::Resume(OnRig { args, reach }) => runs::change(args, RunChange::Resume, &reach.client()?, say),
         Command::End(OnRig { args, reach }) => runs::change(args, RunChange::End, &reach.client()?, say),
         Command::Status(OnRig { args, reach }) => status::status(args, &reach.client()?, say),
+        Command::Noise(OnRig { args, reach }) => noise::noise(args, &reach.client()?, say),
         Command::Cancel(OnRig { args, reach }) => cancel::cancel(args, &reach.client()?, say),
         Command::Token(OnRig { args, reach }) => token::token(args, &reach.client()?, say),
         Command::Top(OnRig { args, reach }) => top::top(args, || reach.client(), say),

@@ -14,6 +14,7 @@ use ureq::http::Response;
 use ureq::{Agent, Body};
 use uuid::Uuid;
 
+use thermite_actors::noise::DeviceNoise;
 use thermite_actors::ports::OutputSlice;
 use thermite_actors::view::{DevRunRow, JobRow, RigView, RunRow};
 use thermite_core::ids::{DevRunId, JobId, RunId};
@@ -21,6 +22,7 @@ use thermite_core::job::StageKind;
 use thermite_core::limits;
 use thermite_svc::folder::{Endpoint, OWNER_TOKEN};
 use thermite_svc::server::bodies::{AskDevRun, Queued, RunStarted, StartRun, SubmitJob, Submitted};
+use thermite_svc::server::noise::{AlarmCleared, MeasuredAgain};
 use thermite_svc::server::problem::Problem;
 
 /// How long a connection to the rig may take to come about.
@@ -268,6 +270,21 @@ impl Client {
             asked.config().timeout_recv_body(Some(EVENTS_MAX)).build().call()
         })?;
         Ok(BufReader::new(answer.into_body().into_reader()))
+    }
+
+    /// Each device's noise.
+    pub(crate) fn noise(&self) -> Result<Vec<DeviceNoise>, Fault> {
+        self.get("/v1/noise")
+    }
+
+    /// Has a device's noise measured anew.
+    pub(crate) fn noise_again(&self, device: u16) -> Result<MeasuredAgain, Fault> {
+        self.post(&format!("/v1/noise/{device}/again"), &serde_json::json!({}), fresh_key())
+    }
+
+    /// Clears a device's alarm.
+    pub(crate) fn clear_alarm(&self, device: u16) -> Result<AlarmCleared, Fault> {
+        self.post(&format!("/v1/noise/{device}/clear"), &serde_json::json!({}), fresh_key())
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Fault> {

@@ -194,7 +194,7 @@ impl Metrics {
                 },
                 // Its holder's until the proof.
                 DeviceView::Stopping { .. } => {}
-                DeviceView::Sweeping | DeviceView::Ready | DeviceView::Out { .. } => {
+                DeviceView::Sweeping | DeviceView::Ready | DeviceView::Out { .. } | DeviceView::Quarantined { .. } => {
                     self.settle(&mut busy, Some(*member));
                     busy.remove(member);
                 }
@@ -228,12 +228,16 @@ impl Metrics {
             levels.get_or_create(&[(name, value.to_owned())]).set(i64::try_from(level).unwrap_or(i64::MAX));
         };
         let states = view.devices.iter().map(|device| state_of(&device.state));
-        for state in ["sweeping", "ready", "held", "stopping", "out"] {
+        for state in ["sweeping", "ready", "held", "stopping", "out", "quarantined"] {
             set(&self.devices, "state", state, states.clone().filter(|is| *is == state).count());
         }
         let holders = view.devices.iter().filter_map(|device| match &device.state {
             DeviceView::Held { by, .. } => Some(holder(*by)),
-            DeviceView::Sweeping | DeviceView::Ready | DeviceView::Stopping { .. } | DeviceView::Out { .. } => None,
+            DeviceView::Sweeping
+            | DeviceView::Ready
+            | DeviceView::Stopping { .. }
+            | DeviceView::Out { .. }
+            | DeviceView::Quarantined { .. } => None,
         });
         for by in ["judge", "lane"] {
             set(&self.held, "holder", by, holders.clone().filter(|is| *is == by).count());
@@ -369,6 +373,7 @@ fn state_of(state: &DeviceView) -> &'static str {
         DeviceView::Held { .. } => "held",
         DeviceView::Stopping { .. } => "stopping",
         DeviceView::Out { .. } => "out",
+        DeviceView::Quarantined { .. } => "quarantined",
     }
 }
 

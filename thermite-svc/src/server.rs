@@ -20,6 +20,9 @@
 //! | `GET /v1/runs/{run}/jobs?after=&limit=` | jobs in order of asking; `Link: rel="next"` where there may be more |
 //! | `GET /v1/jobs/{id}` | one job |
 //! | `GET /v1/jobs/{id}/verdict?stage=` | the deciding record (or that of `screening`, `confirmation`), byte for byte |
+//! | `GET /v1/noise` | each device's noise and its lifelong alarm |
+//! | `POST /v1/noise/{device}/again` | has the device's noise measured anew; 409 where there is no measure |
+//! | `POST /v1/noise/{device}/clear` | clears the device's alarm; 409 where there is none |
 //! | `GET /v1/tokens?after=&limit=`, `GET /v1/tokens/{token}` | tokens by their public names |
 //! | `POST /v1/tokens` | [`tokens::NewToken`]; 201, `Location`, [`tokens::TokenMade`] |
 //! | `POST /v1/tokens/{token}/rotate` | [`tokens::Rotate`]; 201, `Location`, [`tokens::TokenMade`] |
@@ -38,6 +41,7 @@ pub mod events;
 mod followers;
 mod health;
 mod jobs;
+pub mod noise;
 pub mod openapi;
 pub mod output;
 pub mod problem;
@@ -169,6 +173,9 @@ fn routes(config: &mut web::ServiceConfig) {
         .service(read_only("/v1/dev-runs/{dev_run}/output", look().to(output::read)))
         .service(read_only("/v1/jobs/{job}", look().to(jobs::one)))
         .service(read_only("/v1/jobs/{job}/verdict", look().to(jobs::verdict)))
+        .service(read_only("/v1/noise", look().to(noise::all)))
+        .service(other("/v1/noise/{device}/again", "POST").route(web::post().to(noise::again)))
+        .service(other("/v1/noise/{device}/clear", "POST").route(web::post().to(noise::clear)))
         .service(
             other("/v1/tokens", "GET, HEAD, POST").route(look().to(tokens::list)).route(web::post().to(tokens::make)),
         )

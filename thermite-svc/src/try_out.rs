@@ -238,7 +238,11 @@ fn count_time(cost: &mut Cost, view: &RigView, since: Duration) {
         match &device.state {
             DeviceView::Held { by: Holder::Judge, .. } => cost.judge_ms += millis(since),
             DeviceView::Held { by: Holder::Lane(_), .. } => cost.dev_runs_ms += millis(since),
-            DeviceView::Sweeping | DeviceView::Ready | DeviceView::Stopping { .. } | DeviceView::Out { .. } => {}
+            DeviceView::Sweeping
+            | DeviceView::Ready
+            | DeviceView::Stopping { .. }
+            | DeviceView::Out { .. }
+            | DeviceView::Quarantined { .. } => {}
         }
     }
 }

@@ -9,6 +9,7 @@ use thermite_core::judge_queue::JudgeFact;
 use thermite_core::log::LogEntry;
 use thermite_core::refusal::InfrastructureFailure;
 use thermite_core::run::RunState;
+use thermite_core::settled;
 
 use super::rig::{DEVICE, RUN};
 use crate::scenario::{job_spec, run_spec};
@@ -100,7 +101,9 @@ impl Known {
                     }
                     JudgeFact::AttemptFailed { .. } => known.failures += 1,
                     JudgeFact::SentBack | JudgeFact::Submitted | JudgeFact::ChampionMoved { .. } => {}
-                    JudgeFact::Ended { outcome, .. } => return known.end.replace(outcome).is_none(),
+                    JudgeFact::Ended { outcome, .. } | JudgeFact::Reused { outcome, .. } => {
+                        return known.end.replace(outcome).is_none();
+                    }
                 }
             }
         }
@@ -186,6 +189,9 @@ impl Known {
             }
             if let Some(outcome) = &known.end {
                 log.push(LogEntry::JobEnded { job: *job, outcome: outcome.clone(), record: None });
+                if settled::is_verdict(outcome) {
+                    log.push(LogEntry::VerdictSettled { job: *job, key: content(*job) });
+                }
             }
         }
         let mut history = RigHistory::of(log);

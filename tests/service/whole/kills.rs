@@ -259,7 +259,13 @@ fn check_facts(house: &House, asked: &[(Kind, String)]) {
             | LogEntry::SentBack { .. }
             | LogEntry::ChampionMoved { .. }
             | LogEntry::SettingsChanged { .. }
-            | LogEntry::NoiseMeasured { .. } => {}
+            | LogEntry::VerdictSettled { .. }
+            | LogEntry::VerdictReused { .. }
+            | LogEntry::NoiseMeasured { .. }
+            | LogEntry::NoiseDoubted { .. }
+            | LogEntry::ChampionTwice { .. }
+            | LogEntry::DeviceQuarantined { .. }
+            | LogEntry::QuarantineCleared { .. } => {}
         }
     }
     let acknowledged: Vec<String> = asked.iter().map(|(_, job)| job.clone()).collect();

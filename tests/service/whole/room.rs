@@ -330,9 +330,8 @@ fn a_folder_is_held_to_its_byte_budget_and_says_what_it_pruned() {
 
     let runs: Vec<String> = (0..24)
         .map(|n| say(1 + n % LANES))
-        .map(|run| {
-            house.ended(&run);
-            run
+        .inspect(|run| {
+            house.ended(run);
         })
         .collect();
 

@@ -27,13 +27,13 @@ fn it_draws_leaves_by_q_and_gives_the_terminal_back() {
     let before = terminal.modes();
     let mut top = terminal.start(house.command(&["top"]));
 
-    until("it draws", || terminal.shown().contains("held by lane 1"));
+    until("it draws", || terminal.screen().contains("held by lane 1"));
     assert!(!terminal.modes().local_modes.contains(LocalModes::ECHO), "keys are not echoed meanwhile");
     terminal.resize(120, 40);
     top.signal(Signal::WINCH);
-    until("it draws anew at the new size", || terminal.shown().matches("EVENTS").count() >= 2);
+    until("it draws anew at the new size", || terminal.screen().lines().any(|line| line.chars().count() > 80));
     terminal.press("jkp");
-    until("it freezes", || terminal.shown().contains("FROZEN"));
+    until("it freezes", || terminal.screen().contains("FROZEN for"));
     terminal.press("q");
 
     let status = top.0.wait().unwrap();
@@ -48,7 +48,7 @@ fn a_signal_gives_the_terminal_back_too() {
         let terminal = Terminal::open(80, 24);
         let before = terminal.modes();
         let mut top = terminal.start(house.command(&["top"]));
-        until("it draws", || terminal.shown().contains("DEVICES"));
+        until("it draws", || terminal.screen().contains("DEVICES"));
 
         top.signal(signal);
 
@@ -63,16 +63,15 @@ fn a_rig_that_is_killed_and_started_again_is_away_meanwhile() {
     let Some(house) = House::served(Who::Me, Load::Quiet, "10 min") else { return };
     let terminal = Terminal::open(100, 30);
     let mut top = terminal.start(house.command(&["top"]));
-    until("it draws", || terminal.shown().contains("DEVICES"));
+    until("it draws", || terminal.screen().contains("DEVICES"));
 
     house.kill();
-    until("the rig is away", || terminal.shown().contains("the rig is away for"));
-    let seen = terminal.mark();
+    until("the rig is away", || terminal.screen().contains("the rig is away for"));
     // It listens on another port: the address is looked for again.
     house.restart();
-    until("the rig is back", || terminal.since(seen).contains("live"));
+    until("the rig is back", || terminal.screen().contains(&house.url()) && terminal.screen().contains(" live"));
     let job = house.submit(&house.slower("late"));
-    until("its events are heard again", || terminal.since(seen).contains("was submitted"));
+    until("its events are heard again", || terminal.screen().contains("was submitted"));
     terminal.press("\x03");
 
     assert_eq!(top.0.wait().unwrap().code(), Some(0));
@@ -167,17 +166,47 @@ impl Terminal {
         tcgetattr(&self.slave).unwrap()
     }
 
+    /// Everything that was written, as it came.
     fn shown(&self) -> String {
-        self.since(0)
+        String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
     }
 
-    /// How much was written so far.
-    fn mark(&self) -> usize {
-        self.shown.lock().unwrap().len()
-    }
-
-    fn since(&self, mark: usize) -> String {
-        String::from_utf8_lossy(&self.shown.lock().unwrap()[mark..]).into_owned()
+    /// What stands on the screen: only cells that changed are written, so a word may come in pieces.
+    fn screen(&self) -> String {
+        let mut cells = vec![vec![' '; 200]; 60];
+        let (mut line, mut column) = (0, 0);
+        let shown = self.shown();
+        let mut letters = shown.chars();
+        while let Some(letter) = letters.next() {
+            if letter != '\x1b' {
+                if let Some(cell) = cells.get_mut(line).and_then(|line| line.get_mut(column)) {
+                    *cell = letter;
+                }
+                column += 1;
+                continue;
+            }
+            if letters.next() != Some('[') {
+                continue;
+            }
+            let mut numbers = String::new();
+            let end = letters.by_ref().find(|letter| {
+                let ends = letter.is_ascii_alphabetic();
+                if !ends {
+                    numbers.push(*letter);
+                }
+                ends
+            });
+            match end {
+                Some('H') => {
+                    let mut places = numbers.split(';').map(|number| number.parse::<usize>().unwrap_or(1) - 1);
+                    (line, column) = (places.next().unwrap_or(0), places.next().unwrap_or(0));
+                }
+                Some('J') => cells.iter_mut().for_each(|line| line.fill(' ')),
+                _ => {}
+            }
+        }
+        let lines = cells.iter().map(|line| line.iter().collect::<String>().trim_end().to_owned());
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     fn assert_given_back(&self, before: &Termios) {

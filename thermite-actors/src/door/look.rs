@@ -14,6 +14,7 @@ use thermite_core::wait::{Wait, WaitEnd, WaitReason};
 
 use crate::judge_queue::{JudgeLook, LookAtJudge, WhichJobs};
 use crate::member::{LookAtMember, MemberLook, ToMember};
+use crate::noise;
 use crate::outbox::{Recall, RecordsState};
 use crate::pool::{LookAtPool, PoolLook};
 use crate::view::{DevRunStatus, DeviceRow, JobStatus, LeftoverRow};
@@ -32,6 +33,30 @@ struct Snapshot {
     lanes: Vec<crate::lane::LaneLook>,
     pool: PoolLook,
     judge: JudgeLook,
+}
+
+impl Snapshot {
+    fn devices(&self) -> Vec<(MemberId, DeviceFacts)> {
+        self.members.iter().map(|(member, look)| (*member, look.facts.clone())).collect()
+    }
+}
+
+/// What the noise of the rig's devices means for a job that is not over.
+fn job_warning(history: &RigHistory, devices: &[(MemberId, DeviceFacts)], known: &JobHistory) -> Option<String> {
+    let pinned = &known.spec.pinned;
+    devices
+        .iter()
+        .find_map(|(member, facts)| noise::warning(history, *member, facts, &pinned.kit_hash, &pinned.kit.contract))
+}
+
+/// What a device's noise means for the kits of runs that are not over.
+fn device_warnings(history: &RigHistory, member: MemberId, facts: &DeviceFacts) -> Vec<String> {
+    let open = history.runs.values().filter(|run| run.state != RunState::Ended);
+    let mut warnings: Vec<String> = open
+        .filter_map(|run| noise::warning(history, member, facts, &run.spec.kit_hash, &run.spec.kit.contract))
+        .collect();
+    warnings.dedup();
+    warnings
 }
 
 async fn snapshot(actors: &Actors, which: WhichJobs) -> Option<Snapshot> {
@@ -76,10 +101,18 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
     view.leftovers.truncate(limits::LEFTOVERS_SHOWN_MAX);
     view.jobs_live = snapshot.judge.live_count;
     let live: Vec<JobId> = snapshot.judge.live.iter().map(|job| job.job).collect();
+    let devices = snapshot.devices();
     let recalled = recall(actors, move |history| {
         let noise: Vec<_> = history.noise.values().cloned().collect();
-        let jobs: BTreeMap<JobId, JobHistory> =
-            live.into_iter().filter_map(|id| Some((id, history.jobs.get(&id)?.clone()))).collect();
+        let jobs: BTreeMap<JobId, (JobHistory, Option<String>)> = live
+            .into_iter()
+            .filter_map(|id| {
+                let known = history.jobs.get(&id)?;
+                Some((id, (known.clone(), job_warning(history, &devices, known))))
+            })
+            .collect();
+        let warnings: BTreeMap<MemberId, Vec<String>> =
+            devices.iter().map(|(member, facts)| (*member, device_warnings(history, *member, facts))).collect();
         let runs: Vec<_> = history
             .runs
             .iter()
@@ -88,9 +121,9 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
             .chain(history.runs.iter().rev().filter(|(_, run)| run.state == RunState::Ended).take(RUNS_SHOWN))
             .map(|(id, run)| (*id, run.clone()))
             .collect();
-        (noise, jobs, runs)
+        (noise, jobs, runs, warnings)
     });
-    let Ok((noise, jobs, runs)) = recalled.await else { return view };
+    let Ok((noise, jobs, runs, mut warnings)) = recalled.await else { return view };
     view.devices = snapshot
         .members
         .iter()
@@ -101,6 +134,7 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
             refused: look.refused,
             containment: look.containment.clone(),
             noise: noise.iter().filter(|noise| noise.key.device == look.facts.uuid).cloned().collect(),
+            warnings: warnings.remove(member).unwrap_or_default(),
         })
         .collect();
     view.runs = runs.into_iter().map(|(run, known)| list::run_row(run, known)).collect();
@@ -109,7 +143,10 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
         .judge
         .live
         .iter()
-        .filter_map(|live| Some(live_job_row(&snapshot, live, jobs.get(&live.job)?)))
+        .filter_map(|live| {
+            let (known, warning) = jobs.get(&live.job)?;
+            Some(JobRow { warning: warning.clone(), ..live_job_row(&snapshot, live, known) })
+        })
         .collect();
     view
 }
@@ -189,10 +226,13 @@ pub(super) async fn job(actors: &Actors, id: JobId) -> Result<JobRow, No> {
         return Ok(job_row(&known, ended_status(&known)));
     }
     let snapshot = snapshot(actors, WhichJobs::These(vec![id])).await.ok_or_else(No::ending)?;
-    Ok(match snapshot.judge.live.iter().find(|live| live.job == id) {
+    let devices = snapshot.devices();
+    let warning = recall(actors, move |history| job_warning(history, &devices, history.jobs.get(&id)?)).await?;
+    let row = match snapshot.judge.live.iter().find(|live| live.job == id) {
         Some(live) => live_job_row(&snapshot, live, &known),
         None => job_row(&known, JobStatus::Concluding),
-    })
+    };
+    Ok(JobRow { warning, ..row })
 }
 
 /// Jobs of a run in order of asking: those in memory, and those that only the records have.
@@ -297,6 +337,8 @@ fn job_row(known: &JobHistory, status: JobStatus) -> JobRow {
         stage: known.stage,
         attempt: known.attempt,
         failures: known.failures.clone(),
+        warning: None,
+        reused_from: known.reused_from,
         status,
     }
 }

@@ -148,8 +148,8 @@ impl Source<'_> {
     }
 }
 
-const KIT_KEYS: [&str; 9] =
-    ["name", "target", "build", "check", "measure", "timer", "editable", "artefacts", "contract"];
+const KIT_KEYS: [&str; 10] =
+    ["name", "target", "build", "check", "measure", "timer", "timer_isolated", "editable", "artefacts", "contract"];
 const CONTRACT_KEYS: [&str; 10] = [
     "plan_percent",
     "gate_percent",
@@ -167,6 +167,7 @@ const NAME_EXPECTED: &str = "1 to 64 letters, digits, '.', '_' or '-'";
 const TARGET_EXPECTED: &str = "\"cpu\" or \"cuda-gpu\"";
 const ARGV_EXPECTED: &str = "a list of the program and its arguments, such as [\"./bench\", \"--once\"]";
 const TIMER_EXPECTED: &str = "\"wall\" or \"reported\"";
+const ISOLATED_WALL_EXPECTED: &str = "false, or timer = \"reported\" with it: the wall timer is the judge's own";
 const EDITABLE_EXPECTED: &str = "a list of globs from the repository's root, such as [\"src/**\"]";
 const ARTEFACTS_EXPECTED: &str = "a list of files from the repository's root, such as [\"build/bench\"]";
 const LEFTOVERS_EXPECTED: &str = "\"stop\" or \"keep\"";
@@ -199,13 +200,7 @@ fn read_kit(source: Source<'_>, table: &DeTable<'_>) -> Result<Kit, KitFault> {
         build: fields.optional("build", ARGV_EXPECTED, argv)?,
         check: fields.optional("check", ARGV_EXPECTED, argv)?,
         measure: fields.required("measure", ARGV_EXPECTED, argv)?,
-        timer: fields
-            .optional("timer", TIMER_EXPECTED, |value| match value.as_str()? {
-                "wall" => Some(Timer::Wall),
-                "reported" => Some(Timer::Reported),
-                _ => None,
-            })?
-            .unwrap_or(Timer::Wall),
+        timer: read_timer(&fields)?,
         editable: {
             fields.each("editable", |text| match stays_inside(text) {
                 Ok(()) => Editable::new(&[text.to_owned()])
@@ -223,6 +218,23 @@ fn read_kit(source: Source<'_>, table: &DeTable<'_>) -> Result<Kit, KitFault> {
             fields.optional("artefacts", ARTEFACTS_EXPECTED, paths)?.unwrap_or_default()
         },
         contract,
+    })
+}
+
+/// The timer, and whether the kit's author says that the candidate cannot reach it.
+fn read_timer(fields: &Fields<'_>) -> Result<Timer, KitFault> {
+    let timer = fields.optional("timer", TIMER_EXPECTED, |value| match value.as_str()? {
+        "wall" => Some(Timer::Wall),
+        "reported" => Some(Timer::Reported),
+        _ => None,
+    })?;
+    let is_wall = timer != Some(Timer::Reported);
+    let expected = if is_wall { ISOLATED_WALL_EXPECTED } else { "true or false" };
+    let isolated =
+        fields.optional("timer_isolated", expected, |value| value.as_bool().filter(|set| !(*set && is_wall)))?;
+    Ok(match (timer, isolated) {
+        (Some(Timer::Reported), Some(true)) => Timer::ReportedApart,
+        (timer, _) => timer.unwrap_or(Timer::Wall),
     })
 }
 

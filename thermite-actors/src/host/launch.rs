@@ -23,6 +23,7 @@ mod mark;
 mod order;
 mod probe;
 mod process;
+mod report;
 mod run;
 mod run_file;
 mod sweep;
@@ -117,6 +118,8 @@ pub struct Ended {
     /// CPU time of the whole tree until then, in nanoseconds: a diagnostic, and the judge's own share of the load
     /// (rule C2). From the cgroup where there is one, else of what was reaped. 0 where the end was not seen.
     pub cpu_ns: u64,
-    /// What it wrote on descriptor 3, at most [`REPORT_BYTES_MAX`].
+    /// What it wrote on descriptor 3, at most [`REPORT_BYTES_MAX`]; what other processes wrote there is no part of it.
     pub reported: Vec<u8>,
+    /// Whether another process than the first one wrote on descriptor 3.
+    pub reported_by_others: bool,
 }

@@ -24,7 +24,7 @@ impl JudgeQueueActor {
             StageKind::Confirmation => self
                 .screened
                 .get(&claimed.job)
-                .map(|record| Screened { record: record.clone(), same_device: self.members.len() == 1 }),
+                .map(|(_, record)| Screened { record: record.clone(), same_device: self.members.len() == 1 }),
         };
         let plan = StagePlan {
             spec: spec.as_ref().clone(),
@@ -33,6 +33,7 @@ impl JudgeQueueActor {
             hold,
             on,
             noise,
+            alarm: self.alarms.get(&facts.uuid).cloned().unwrap_or_default(),
             seed: self.ids.seed(),
             screened,
             look_every: limits::CPU_LOOK_EVERY,
@@ -104,29 +105,26 @@ impl JudgeQueueActor {
     }
 
     fn end_stage(&mut self, hold: HoldId, end: StageEnd, ctx: &mut Context<Self>) {
-        let Some(claimed) = self.claimed.get_mut(&hold) else { return };
-        claimed.steps = None;
+        let Some(stage) = self.claimed.get_mut(&hold).and_then(|claimed| claimed.steps.take()) else { return };
+        let learnt = self.learn(hold, &stage, &end);
         let (result, closed) = match end {
-            StageEnd::Decided { verdict, record, noise } => {
+            StageEnd::Decided { verdict, record, .. } => {
                 let result = match verdict {
                     Verdict::Win => StageResult::Win,
                     Verdict::NoGain { slower } => StageResult::NoGain { slower },
                     Verdict::Undecided => StageResult::Undecided,
                 };
-                (result, Closed { record: Some(*record), audit: None, noise })
+                (result, Closed { record: Some(*record), audit: None, learnt })
             }
-            StageEnd::ChangeFailed { step, why, noise } => {
-                (StageResult::ChangeFailed { step, why }, Closed { noise, ..Closed::default() })
+            StageEnd::ChangeFailed { step, why, .. } => {
+                (StageResult::ChangeFailed { step, why }, Closed { learnt, ..Closed::default() })
             }
-            StageEnd::Infrastructure { why, noise, audit } => {
-                warn!(job = %claimed.job, %hold, %why, "attempt failed by infrastructure");
+            StageEnd::Infrastructure { why, audit, .. } => {
+                warn!(job = %stage.view().job, %hold, %why, "attempt failed by infrastructure");
                 let audit = audit.map(|audit| *audit);
-                (StageResult::Infrastructure(why), Closed { record: None, audit, noise })
+                (StageResult::Infrastructure(why), Closed { record: None, audit, learnt })
             }
         };
-        if let Some(noise) = &closed.noise {
-            self.noise.insert(noise.key.clone(), noise.clone());
-        }
         self.closed.insert(hold, closed);
         self.take(JudgeInput::StageEnded { hold, result }, ctx);
     }

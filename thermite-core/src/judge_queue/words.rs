@@ -44,7 +44,7 @@ pub struct Submit {
     pub champion: String,
     /// The commit that becomes champion on a win.
     pub candidate: String,
-    /// What makes two changes the same: candidate tree, champion, kit, contract, kind of device.
+    /// What makes two askings the same, in whichever run: [`crate::settled::key`].
     pub same: String,
     /// The asker's idempotency key.
     pub key: Option<String>,
@@ -88,6 +88,13 @@ pub enum JudgeFact {
         outcome: JobOutcome,
         /// The hold of the deciding stage, where there is one.
         hold: Option<HoldId>,
+    },
+    /// The job is over without being measured: it is given the verdict there is (rule D5).
+    Reused {
+        /// The job that was measured.
+        from: JobId,
+        /// How it ends.
+        outcome: JobOutcome,
     },
     /// The champion changed with it.
     ChampionMoved {

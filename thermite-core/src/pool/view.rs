@@ -101,7 +101,7 @@ impl Pool {
                     let job = self.job_on(HoldId { member: id, number: *number });
                     return Some((WaitReason::JudgeHolds { member: id, job }, WaitEnd::Unbounded));
                 }
-                MemberState::Unknown => gone = gone.or(Some(SWEEPING.to_owned())),
+                MemberState::Unknown => gone = gone.or_else(|| member.gone.clone()).or(Some(SWEEPING.to_owned())),
                 MemberState::Out { .. } => gone = gone.or_else(|| member.gone.clone()),
                 MemberState::Free { .. } => {}
             }
@@ -152,7 +152,7 @@ impl Pool {
                         };
                     }
                 }
-                MemberState::Unknown => gone = gone.or(Some(SWEEPING.to_owned())),
+                MemberState::Unknown => gone = gone.or_else(|| member.gone.clone()).or(Some(SWEEPING.to_owned())),
                 MemberState::Out { .. } => gone = gone.or_else(|| member.gone.clone()),
                 MemberState::Free { .. } => {
                     if !self.lane_may(waiter, *id, member) {

@@ -2,10 +2,12 @@
 
 use serde_json::Value;
 
-use super::{NoiseSource, NotDecided, RawStage, SCHEMA, VerdictRecord, canonical, hash_of, timer_note};
+use super::{
+    NoiseSource, NotDecided, RawStage, SCHEMA, SCHEMA_OLDEST, VerdictRecord, canonical, hash_of, timer_note_in,
+};
 use crate::block::{Pair, TriedBlock, throw_causes, thrown_too_often};
 use crate::coin::{self, Purpose, coin};
-use crate::contract::ContractFault;
+use crate::contract::{ContractFault, Timer};
 use crate::limits;
 use crate::noise::{Noise, Suits};
 use crate::stage::least_run_ns;
@@ -22,6 +24,8 @@ pub struct Verified {
     pub thrown: u32,
     /// The lower bound of the effect, as ln(speed-up).
     pub lower: Option<f64>,
+    /// Whether the candidate could have reached the clock ([`crate::texts::TIMER_SHARES_PROCESS`]).
+    pub timer_shares_process: bool,
     /// The record's hash.
     pub sha256: String,
 }
@@ -47,7 +51,7 @@ pub enum VerifyFault {
     #[error("the text holds fields or forms that no record has")]
     Form,
     /// The layout is of another version.
-    #[error("the record has layout {found}; this program verifies layout {SCHEMA}")]
+    #[error("the record has layout {found}; this program verifies layouts {SCHEMA_OLDEST} to {SCHEMA}")]
     Schema {
         /// Its version.
         found: u32,
@@ -113,30 +117,33 @@ pub fn verify_json(text: &str) -> Result<Verified, VerifyFault> {
 /// # Errors
 /// The first thing that does not hold.
 pub fn verify(record: &VerdictRecord) -> Result<Verified, VerifyFault> {
-    if record.schema != SCHEMA {
+    if !(SCHEMA_OLDEST..=SCHEMA).contains(&record.schema) {
         return Err(VerifyFault::Schema { found: record.schema });
     }
     must_be("method", record.method.as_str(), METHOD)?;
     must_be("coins.algorithm", record.coins.algorithm.as_str(), coin::ALGORITHM)?;
     let facts = &record.facts;
-    must_be("facts.timer_note", facts.timer_note.as_str(), timer_note(facts.timer))?;
+    let note = timer_note_in(record.schema, facts.timer);
+    must_be("facts.timer_note", &Some(facts.timer_note.as_str()), &note)?;
     facts.contract.check()?;
     let is_confirmation = facts.stage == crate::job::StageKind::Confirmation;
     must_be("facts.screened", &facts.screened.is_some(), &is_confirmation)?;
     verify_noise(record)?;
     verify_blocks(record, Pair::ChampionAndChange, &record.blocks)?;
-    let again = VerdictRecord::close(RawStage {
+    let raw = RawStage {
         facts: facts.clone(),
         noise: record.noise.clone(),
         seed: record.coins.seed,
         blocks: record.blocks.clone(),
-    })?;
+    };
+    let again = VerdictRecord::close_as(record.schema, raw)?;
     same_bits(record, &again)?;
     Ok(Verified {
         verdict: again.verdict,
         accepted: u32::try_from(again.after.len()).expect("a contract allows at most 10000 blocks"),
         thrown: u32::try_from(again.blocks.len() - again.after.len()).expect("thrown blocks are at most a quarter"),
         lower: again.bounds.lower,
+        timer_shares_process: facts.timer == Timer::Reported,
         sha256: again.sha256,
     })
 }

@@ -6,7 +6,8 @@ use clap::Args;
 use serde_json::json;
 
 use thermite_actors::view::{JobRow, JobStatus};
-use thermite_core::ids::{JobId, RunId};
+use thermite_core::contract::Timer;
+use thermite_core::ids::{JobId, MemberId, RunId};
 use thermite_core::job::JobOutcome;
 use thermite_core::record::VerdictRecord;
 use thermite_svc::plain::plain;
@@ -106,9 +107,11 @@ fn judged(args: &JudgeArgs, client: impl FnOnce() -> anyhow::Result<Client>, say
         say.json(&json!({
             "job": job,
             "outcome": outcome,
+            "reused_from": row.reused_from,
             "bounds": record.as_ref().map(|record| record.bounds),
             "blocks": record.as_ref().map(|record| record.after.len()),
             "thrown": record.as_ref().map(|record| record.blocks.len() - record.after.len()),
+            "timer_note": record.as_ref().map(|record| &record.facts.timer_note),
             "record": record.as_ref().map(|record| &record.sha256),
         }));
     } else {
@@ -119,8 +122,14 @@ fn judged(args: &JudgeArgs, client: impl FnOnce() -> anyhow::Result<Client>, say
 
 fn follow(client: &Client, job: JobId, stop: &Stop, say: &Say) -> Result<Option<(JobRow, JobOutcome)>, Fault> {
     let mut progress = Progress::default();
+    let mut warned = false;
     loop {
         let row = client.job(job)?;
+        if let Some(warning) = row.warning.as_ref().filter(|_| !warned) {
+            warned = true;
+            progress.clear();
+            say.aside(&format!("thermite: warning: {warning}"));
+        }
         if let JobStatus::Ended { outcome, .. } = &row.status {
             progress.clear();
             let outcome = outcome.clone();
@@ -167,12 +176,22 @@ fn say_verdict(say: &Say, row: &JobRow, outcome: &JobOutcome, record: Option<&Ve
     };
     let (change, champion) = (plain(show::short(&row.change)), plain(show::short(&row.champion)));
     say.line(&format!("{words}: change {change} against {champion}"));
+    if let Some(from) = row.reused_from {
+        say.line(&format!("  {}: nothing was measured again", show::reused_from(from)));
+    }
     let Some(record) = record else { return };
     let stage = record.facts.stage;
     say.line(&format!(
         "  {stage}: {}",
         show::effect(&record.bounds, record.after.len(), record.blocks.len() - record.after.len())
     ));
+    let (noise, member) = (record.noise.noise(), MemberId(record.facts.member));
+    if let Some(warning) = noise.warning(member, record.constants.plan_effect) {
+        say.line(&format!("  warning: {warning}"));
+    }
+    if record.facts.timer == Timer::Reported {
+        say.line(&format!("  {}: the change could have reached the clock; read it", record.facts.timer_note));
+    }
     say.line(&format!("  record {}; check it with `thermite verify {}`", record.sha256, row.job));
     say.line(&format!("  block by block: `thermite verdict {}`, as a page with --html FILE", row.job));
 }

@@ -5,6 +5,7 @@ use thermite_core::block::Side;
 use thermite_core::dev_run::{DevRunEnd, Exit};
 use thermite_core::device::DeviceView;
 use thermite_core::hold::StopCause;
+use thermite_core::ids::JobId;
 use thermite_core::job::{ChangeStep, JobOutcome};
 use thermite_core::record::Bounds;
 use thermite_core::run::RunState;
@@ -27,6 +28,7 @@ pub(crate) fn device(row: &DeviceRow, now: Moment) -> String {
         DeviceView::Out { why, next_try } => {
             format!("out of service: {}; tried again in {}", plain(why), next_try.since(now))
         }
+        DeviceView::Quarantined { why } => format!("quarantined: {}", plain(why)),
     };
     format!("{} ({}): {state}", row.member, plain(&row.facts.model))
 }
@@ -39,6 +41,7 @@ pub(crate) fn device_word(state: &DeviceView) -> String {
         DeviceView::Held { by, .. } => format!("held by {by}"),
         DeviceView::Stopping { .. } => "stopping".to_owned(),
         DeviceView::Out { why, .. } => format!("out of service: {}", plain(why)),
+        DeviceView::Quarantined { why } => format!("quarantined: {}", plain(why)),
     }
 }
 
@@ -134,9 +137,17 @@ pub(crate) fn job_status(row: &JobRow) -> String {
         }
         JobStatus::Measuring { sentence: None, stage: None, .. } => format!("{}{attempt} has the device", row.stage),
         JobStatus::Concluding => "is being concluded".to_owned(),
-        JobStatus::Ended { outcome, .. } => job_outcome(outcome),
+        JobStatus::Ended { outcome, .. } => match &row.reused_from {
+            Some(from) => format!("{}, {}", job_outcome(outcome), reused_from(*from)),
+            None => job_outcome(outcome),
+        },
     };
     plain(&said)
+}
+
+/// That a job was given another's verdict.
+pub(crate) fn reused_from(job: JobId) -> String {
+    format!("reused from job {job}")
 }
 
 /// How far a stage is.
@@ -242,7 +253,6 @@ fn stop_cause(cause: &StopCause) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermite_core::ids::JobId;
     use thermite_core::job::StageKind;
     use thermite_core::refusal::GaveUp;
     use thermite_core::time::Span;

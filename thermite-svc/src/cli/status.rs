@@ -70,6 +70,7 @@ fn lines(view: &RigView, runs: &[RunRow], shown: usize, ended: usize, ink: Ink) 
     for row in &view.devices {
         lines.push(device(row, view.now, ink));
         lines.extend(row.containment.as_ref().map(|layers| format!("  runs on it are contained by {layers}")));
+        lines.extend(row.warnings.iter().map(|warning| format!("  warning: {warning}")));
     }
     if let Some(fault) = &view.records_fault {
         lines.push(ink.bad(&format!("the records cannot be written: {}", plain(fault))));
@@ -107,7 +108,7 @@ fn device(row: &DeviceRow, now: Moment, ink: Ink) -> String {
     let text = show::device(row, now);
     match &row.state {
         DeviceView::Ready => ink.good(&text),
-        DeviceView::Out { .. } => ink.bad(&text),
+        DeviceView::Out { .. } | DeviceView::Quarantined { .. } => ink.bad(&text),
         DeviceView::Sweeping | DeviceView::Stopping { .. } => ink.warn(&text),
         DeviceView::Held { .. } => ink.bold(&text),
     }

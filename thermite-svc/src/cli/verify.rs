@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use thermite_core::record::{self, Verified, VerifyFault};
+use thermite_core::texts;
 
 use crate::client::Client;
 
@@ -49,6 +50,7 @@ pub(crate) fn verify(
                 "blocks": found.accepted,
                 "thrown": found.thrown,
                 "lower": found.lower,
+                "timer_shares_process": found.timer_shares_process,
                 "sha256": found.sha256,
             }),
             Err(why) => json!({ "holds": false, "why": why.to_string() }),
@@ -77,8 +79,9 @@ pub(crate) fn check(text: &str) -> Result<Verified, VerifyFault> {
 
 fn holds(found: &Verified) -> String {
     let lower = found.lower.map_or("none".to_owned(), show::lower);
+    let note = if found.timer_shares_process { format!("; {}", texts::TIMER_SHARES_PROCESS) } else { String::new() };
     format!(
-        "the record holds: {}; lower bound {lower}; {} blocks, {} thrown; sha256 {}",
+        "the record holds: {}; lower bound {lower}; {} blocks, {} thrown{note}; sha256 {}",
         found.verdict, found.accepted, found.thrown, found.sha256
     )
 }

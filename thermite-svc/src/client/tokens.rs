@@ -12,7 +12,7 @@ impl Client {
     /// All tokens, by name.
     pub(crate) fn tokens(&self) -> Result<Vec<TokenRow>, Fault> {
         let mut rows: Vec<TokenRow> = self.get(&format!("/v1/tokens?limit={PAGE}"))?;
-        while rows.len() % PAGE == 0
+        while rows.len().is_multiple_of(PAGE)
             && let Some(last) = rows.last()
         {
             let next: Vec<TokenRow> = self.get(&format!("/v1/tokens?limit={PAGE}&after={}", last.token))?;

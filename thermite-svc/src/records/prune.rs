@@ -109,19 +109,41 @@ fn dev_runs(transaction: &Transaction<'_>, most: u32, wall_ms: i64) -> rusqlite:
     transaction.execute("DELETE FROM ended WHERE kind = 'dev_run' AND seq <= ?1", [last])
 }
 
-/// Remembers what was taken, one row a day for each kind.
+/// Remembers what was taken, one row a day for each kind. What is noted only rises: an old thing that was live until
+/// now goes after younger ones.
 fn note(transaction: &Transaction<'_>, what: &str, through: &str, wall_ms: i64) -> rusqlite::Result<()> {
     const DAY_MS: i64 = 86_400_000;
-    let changed = transaction.execute(
-        "UPDATE pruned SET through = ?2, wall_ms = ?3 WHERE id = (SELECT max(id) FROM pruned WHERE what = ?1)
-         AND wall_ms / ?4 = ?3 / ?4",
-        (what, through, wall_ms, DAY_MS),
-    )?;
-    if changed == 0 {
-        transaction
-            .execute("INSERT INTO pruned (what, through, wall_ms) VALUES (?1, ?2, ?3)", (what, through, wall_ms))?;
+    let before: Option<(i64, String, i64)> = transaction
+        .query_row("SELECT id, through, wall_ms FROM pruned WHERE what = ?1 ORDER BY id DESC LIMIT 1", [what], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })
+        .optional()?;
+    match before {
+        Some((id, noted, on)) => {
+            let through = later(&noted, through);
+            if on / DAY_MS == wall_ms / DAY_MS {
+                transaction
+                    .execute("UPDATE pruned SET through = ?2, wall_ms = ?3 WHERE id = ?1", (id, through, wall_ms))?;
+                return Ok(());
+            }
+            transaction
+                .execute("INSERT INTO pruned (what, through, wall_ms) VALUES (?1, ?2, ?3)", (what, through, wall_ms))?;
+        }
+        None => {
+            transaction
+                .execute("INSERT INTO pruned (what, through, wall_ms) VALUES (?1, ?2, ?3)", (what, through, wall_ms))?;
+        }
     }
     Ok(())
+}
+
+/// The later of two numbers, or of two ids.
+fn later<'a>(one: &'a str, other: &'a str) -> &'a str {
+    let is_one = match (one.parse::<u64>(), other.parse::<u64>()) {
+        (Ok(one), Ok(other)) => one > other,
+        (Ok(_) | Err(_), Ok(_) | Err(_)) => one > other,
+    };
+    if is_one { one } else { other }
 }
 
 /// How much the database holds.

@@ -81,6 +81,7 @@ pub fn timer(timer: Timer) -> &'static str {
     match timer {
         Timer::Wall => "wall",
         Timer::Reported => "reported",
+        Timer::ReportedApart => "reported apart",
     }
 }
 

@@ -11,7 +11,7 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoParams, Modify, OpenApi};
 
 use super::problem::{MEDIA_TYPE, Problem};
-use super::{dev_runs, events, health, jobs, output, runs, settings, tokens};
+use super::{dev_runs, events, health, jobs, noise, output, runs, settings, tokens};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -43,6 +43,9 @@ use super::{dev_runs, events, health, jobs, output, runs, settings, tokens};
         jobs::submit,
         jobs::one,
         jobs::verdict,
+        noise::all,
+        noise::again,
+        noise::clear,
         events::stream,
         tokens::list,
         tokens::make,
@@ -59,6 +62,7 @@ use super::{dev_runs, events, health, jobs, output, runs, settings, tokens};
         (name = "dev-runs", description = "commands that lanes try on a device; their numbers never count"),
         (name = "tokens", description = "who may ask for what"),
         (name = "jobs", description = "changes measured against the champion"),
+        (name = "noise", description = "how much the devices vary by themselves, and the alarm on the harness"),
     )
 )]
 struct Api;

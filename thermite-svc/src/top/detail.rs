@@ -2,6 +2,7 @@
 
 use thermite_actors::view::{DeviceRow, RigView};
 use thermite_core::log::LogEntry;
+use thermite_core::noise::NoiseDoubt;
 use thermite_core::run::RunState;
 use thermite_core::time::Span;
 use thermite_svc::plain::plain;
@@ -134,9 +135,22 @@ fn fact_words(fact: &LogEntry) -> (String, Tone) {
             (format!("job {}: {}", tail(job), plain(&show::job_outcome(outcome))), tone)
         }
         LogEntry::ChampionMoved { to, .. } => (format!("{} is the champion", plain(show::short(to))), Tone::Good),
+        LogEntry::VerdictSettled { job, .. } => {
+            plainly(format!("the verdict of job {} stands for the same asking", tail(job)))
+        }
+        LogEntry::VerdictReused { job, from, .. } => {
+            plainly(format!("job {} gets the verdict of job {}", tail(job), tail(from)))
+        }
         LogEntry::NoiseMeasured { noise } => {
             plainly(format!("noise measured: {:.1} % a block", noise.scale.exp_m1() * 100.0))
         }
+        LogEntry::NoiseDoubted { why, .. } => plainly(match why {
+            NoiseDoubt::JobsOwnScale => "noise is to be measured anew: a job's own blocks varied otherwise".to_owned(),
+            NoiseDoubt::Asked => "noise is to be measured anew, as was asked".to_owned(),
+        }),
+        LogEntry::ChampionTwice { .. } => plainly("the champion was measured against itself".to_owned()),
+        LogEntry::DeviceQuarantined { why, .. } => (format!("quarantined: {}", plain(why)), Tone::Bad),
+        LogEntry::QuarantineCleared { .. } => ("the alarm was cleared; the device comes back".to_owned(), Tone::Good),
         LogEntry::DevRunAsked { spec, .. } => plainly(format!("{} asked for {}", spec.lane, show::command(&spec.argv))),
         LogEntry::DevRunStarted { dev_run, hold } => {
             plainly(format!("development run {} started on {}", tail(dev_run), hold.member))

@@ -211,6 +211,7 @@ fn device(rig: &Rig, view: &RigView, of: &DeviceRow, palette: Palette, room: Roo
             let in_time = next_try.since(rig.moment());
             (format!("OUT OF SERVICE, tried again in {in_time}: {}", plain(why)), palette.bad())
         }
+        DeviceView::Quarantined { why } => (format!("QUARANTINED: {}", plain(why)), palette.bad()),
     };
     row(&of.member.to_string(), &text, style, room)
 }

@@ -275,7 +275,7 @@ impl Rig {
                     self.holders.insert(member, Held { hold: *hold, since, seen });
                 }
             }
-            DeviceView::Sweeping | DeviceView::Ready | DeviceView::Out { .. } => {
+            DeviceView::Sweeping | DeviceView::Ready | DeviceView::Out { .. } | DeviceView::Quarantined { .. } => {
                 self.holders.remove(&member);
             }
         }

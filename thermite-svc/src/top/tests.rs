@@ -315,7 +315,15 @@ fn view() -> RigView {
     };
     let noise = vec![Noise { key, scale: 0.012, blocks: 40, wall_ms: WALL - 3_600_000 }];
     let containment = Some("namespaces + cgroup".to_owned());
-    let device = DeviceRow { member: MemberId(0), facts, state: DeviceView::Ready, refused: 0, noise, containment };
+    let device = DeviceRow {
+        member: MemberId(0),
+        facts,
+        state: DeviceView::Ready,
+        refused: 0,
+        noise,
+        containment,
+        warnings: Vec::new(),
+    };
     RigView {
         now: Moment::from_millis(60_000),
         wall_ms: WALL,
@@ -351,6 +359,8 @@ fn job(number: u128, status: JobStatus) -> JobRow {
         stage: StageKind::Screening,
         attempt: 1,
         failures: Vec::new(),
+        reused_from: None,
+        warning: None,
         status,
     }
 }

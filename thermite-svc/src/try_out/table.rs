@@ -199,6 +199,7 @@ mod tests {
                 state,
                 refused: 0,
                 noise: Vec::new(),
+                warnings: Vec::new(),
                 containment: None,
             }],
             runs: Vec::new(),
@@ -235,6 +236,8 @@ mod tests {
             stage: StageKind::Screening,
             attempt: 1,
             failures: Vec::new(),
+            warning: None,
+            reused_from: None,
             status,
         }
     }

@@ -12,7 +12,7 @@ use thermite_core::block::{BlockTimes, Order, Pair, Side};
 use thermite_core::contract::{Argv, Kit, Timer};
 use thermite_core::dev_run::Exit;
 use thermite_core::ids::{DevRunId, HoldId};
-use thermite_core::limits::{self, FAILURE_TAIL_BYTES};
+use thermite_core::limits::{self, FAILURE_TAIL_BYTES, REPORTED_TIME_BYTES_MAX, REPORTED_TIME_MAX};
 use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::{Moment, Span};
 
@@ -202,7 +202,7 @@ impl Inner {
     /// Runs one side once and gives its time in nanoseconds.
     async fn measure(&self, hold: &Hold, workspace: &Path, kit: &Kit, own_use: &OwnUse<'_>) -> Result<u64, Trouble> {
         let limit = kit.contract.measure_max;
-        let reports_times = kit.timer == Timer::Reported;
+        let reports_times = kit.timer.is_reported();
         let purpose = Purpose {
             what: "its measured run",
             limit,
@@ -213,7 +213,7 @@ impl Inner {
         };
         let ended = self.run(hold, workspace, &kit.measure, &purpose).await?;
         match kit.timer {
-            Timer::Reported => reported_ns(&ended.reported).map_err(Trouble::Sides),
+            Timer::Reported | Timer::ReportedApart => reported_ns(&ended).map_err(Trouble::Sides),
             Timer::Wall => Ok(ended.wall_ns),
         }
     }
@@ -388,19 +388,38 @@ fn not_laid_out() -> StepReport {
     StepReport::NotCarriedOut { why: "the workspaces of this attempt are not laid out".to_owned() }
 }
 
-/// Reads the seconds that a measuring program wrote on descriptor 3.
-fn reported_ns(bytes: &[u8]) -> Result<u64, String> {
+/// Reads the seconds that a measuring program wrote on descriptor 3, as whole nanoseconds.
+///
+/// Whatever else stands there is the measured side's own failure: its measuring program wrote it, or something that it
+/// loaded or started.
+fn reported_ns(ended: &Ended) -> Result<u64, String> {
+    if ended.reported_by_others {
+        return Err(
+            "its measured run let another process write on descriptor 3; only the program that `measure` starts \
+                    may (close it in what that starts, or `exec` it from a shell)"
+                .to_owned(),
+        );
+    }
+    let expected = "expected its time in seconds, once, such as 0.125";
+    let bytes = &ended.reported;
+    if bytes.len() > REPORTED_TIME_BYTES_MAX {
+        let length = bytes.len();
+        return Err(format!("its measured run wrote {length} bytes on descriptor 3; {expected}"));
+    }
     let text = String::from_utf8_lossy(bytes);
-    let shown: String = text.trim().chars().take(80).collect();
-    let expected = "expected its time in seconds, such as 0.125";
-    if shown.is_empty() {
+    let text = text.trim_ascii();
+    if text.is_empty() {
         return Err(format!("its measured run wrote nothing on descriptor 3; {expected}"));
     }
-    let seconds = text.trim().parse::<f64>().ok().filter(|seconds| seconds.is_finite());
-    let ns = seconds.map(|seconds| (seconds * 1e9).round());
-    match ns {
-        Some(ns) if (1.0..1e18).contains(&ns) => Ok(ns as u64),
-        _ => Err(format!("its measured run wrote {shown:?} on descriptor 3; {expected}")),
+    // `f64` would take "inf" and "nan"; a time has digits.
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte));
+    let seconds = text.parse::<f64>().ok().filter(|_| is_number);
+    match seconds.map(|seconds| (seconds * 1e9).round()) {
+        Some(ns) if (1.0..=REPORTED_TIME_MAX.as_millis() as f64 * 1e6).contains(&ns) => Ok(ns as u64),
+        Some(_) => Err(format!(
+            "its measured run wrote {text:?} on descriptor 3; expected a time above 0 s and up to {REPORTED_TIME_MAX}"
+        )),
+        None => Err(format!("its measured run wrote {text:?} on descriptor 3; {expected}")),
     }
 }
 
@@ -408,18 +427,51 @@ fn reported_ns(bytes: &[u8]) -> Result<u64, String> {
 mod tests {
     use super::*;
 
+    fn reported(bytes: &[u8]) -> Result<u64, String> {
+        let ended =
+            Ended { exit: Exit::Code(0), wall_ns: 0, cpu_ns: 0, reported: bytes.to_vec(), reported_by_others: false };
+        reported_ns(&ended)
+    }
+
     #[test]
     fn a_reported_time_is_seconds_and_nothing_else() {
-        assert_eq!(reported_ns(b"0.125\n"), Ok(125_000_000));
-        assert_eq!(reported_ns(b" 1e-6 "), Ok(1_000));
-        assert_eq!(
-            reported_ns(b""),
-            Err("its measured run wrote nothing on descriptor 3; expected its time in seconds, such as 0.125".into())
-        );
-        for text in ["0", "-1", "nan", "inf", "1e300", "0.1 s", "0.1\n0.2", "\u{fffd}"] {
-            let said =
-                format!("its measured run wrote {text:?} on descriptor 3; expected its time in seconds, such as 0.125");
-            assert_eq!(reported_ns(text.as_bytes()), Err(said));
+        assert_eq!(reported(b"0.125\n"), Ok(125_000_000));
+        assert_eq!(reported(b" 1e-6 "), Ok(1_000));
+        assert_eq!(reported(b"0.1234567894"), Ok(123_456_789), "whole nanoseconds");
+        let expected = "expected its time in seconds, once, such as 0.125";
+        let nothing = format!("its measured run wrote nothing on descriptor 3; {expected}");
+        assert_eq!(reported(b""), Err(nothing.clone()));
+        assert_eq!(reported(b" \n"), Err(nothing));
+        for text in ["nan", "inf", "-infinity", "0.1 s", "0.1\n0.2", "1e", "0x1p3", "1_0", "\u{fffd}"] {
+            let said = format!("its measured run wrote {text:?} on descriptor 3; {expected}");
+            assert_eq!(reported(text.as_bytes()), Err(said));
         }
+    }
+
+    #[test]
+    fn a_reported_time_is_possible() {
+        assert_eq!(reported(b"86400"), Ok(86_400_000_000_000));
+        for text in ["0", "-1", "-0", "4e-10", "1e300", "1e999", "86400.001"] {
+            let why = "expected a time above 0 s and up to 24 h";
+            assert_eq!(
+                reported(text.as_bytes()),
+                Err(format!("its measured run wrote {text:?} on descriptor 3; {why}"))
+            );
+        }
+    }
+
+    #[test]
+    fn a_report_that_is_too_long_is_refused_whatever_it_begins_with() {
+        let long = format!("0.1{}", " ".repeat(REPORTED_TIME_BYTES_MAX));
+        let said = "its measured run wrote 67 bytes on descriptor 3; expected its time in seconds, once, such as 0.125";
+        assert_eq!(reported(long.as_bytes()), Err(said.to_owned()));
+    }
+
+    #[test]
+    fn what_another_process_wrote_is_no_report() {
+        let ended =
+            Ended { exit: Exit::Code(0), wall_ns: 0, cpu_ns: 0, reported: b"0.1".to_vec(), reported_by_others: true };
+        let said = reported_ns(&ended).unwrap_err();
+        assert!(said.starts_with("its measured run let another process write on descriptor 3; "), "{said}");
     }
 }

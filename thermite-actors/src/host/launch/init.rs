@@ -5,7 +5,6 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
 
 use rustix::fs::Mode;
 use rustix::process::{DumpableBehavior, Pid, Resource, Rlimit, Signal, WaitStatus};
@@ -15,10 +14,11 @@ use super::fault::{At, LaunchFault};
 use super::guard::{self, Guard, Reaped, Strike};
 use super::leader::{self, LeaderEnds};
 use super::order::Order;
+use super::report::Report;
 use super::sys::{self, Side, SignalQueue, exit_now, wait_any};
 use super::wanted::Isolation;
-use super::wire::{self, LeaderEnd, Packet, REPORT_CHUNK};
-use super::{Identity, REPORT_BYTES_MAX, cgroup, world};
+use super::wire::{self, LeaderEnd, Packet};
+use super::{Identity, cgroup, world};
 
 /// What an init is given by the launcher it was forked from.
 pub(super) struct InitEnds {
@@ -31,7 +31,7 @@ pub(super) struct InitEnds {
     pub(super) gate: OwnedFd,
     pub(super) start: OwnedFd,
     pub(super) output: OwnedFd,
-    /// Both ends of descriptor 3's pipe, reading end first.
+    /// Both ends of descriptor 3, reading end first.
     pub(super) report: Option<(OwnedFd, OwnedFd)>,
     /// The run's CPU figures, where it has a cgroup.
     pub(super) cpu: Option<File>,
@@ -90,8 +90,7 @@ fn start(order: &Order, ends: InitEnds) -> Result<Init, (OwnedFd, LaunchFault)> 
         rig_lifeline,
         launcher,
         signals,
-        report: report_read,
-        reported: 0,
+        report: Report::new(report_read, leader),
         cpu: cpu.map(|file| (file, cpu_before)),
         leader: Some(leader),
         keeps_leftovers: order.spec.keeps_leftovers,
@@ -161,8 +160,7 @@ struct Init {
     rig_lifeline: OwnedFd,
     launcher: OwnedFd,
     signals: SignalQueue,
-    report: Option<OwnedFd>,
-    reported: usize,
+    report: Report,
     cpu: Option<(File, u64)>,
     /// The leader, until it is reaped.
     leader: Option<Pid>,
@@ -191,7 +189,7 @@ impl Init {
                     Some(self.signals.fd().as_fd()),
                     Some(self.rig_lifeline.as_fd()),
                     Some(self.launcher.as_fd()),
-                    self.report.as_ref().map(|report| report.as_fd()),
+                    self.report.fd(),
                 ],
                 None,
             );
@@ -205,7 +203,8 @@ impl Init {
                 self.take_signals();
             }
             if report {
-                self.take_report(true);
+                let taken = self.report.take();
+                self.pass_on(taken);
             }
         }
     }
@@ -275,10 +274,17 @@ impl Init {
             Some((stat, before)) => cgroup::cpu_ns(stat).unwrap_or(0).saturating_sub(*before),
             None => sys::children_cpu_ns(),
         };
-        // What is in the pipe is all that the leader wrote.
-        while self.take_report(false) {}
-        let end =
-            LeaderEnd { code: status.exit_status(), signal: status.terminating_signal().unwrap_or(0), at_ns, cpu_ns };
+        // What is in the socket is all that the leader wrote.
+        for taken in self.report.drain() {
+            self.pass_on(taken);
+        }
+        let end = LeaderEnd {
+            code: status.exit_status(),
+            signal: status.terminating_signal().unwrap_or(0),
+            at_ns,
+            cpu_ns,
+            reported_by_others: self.report.by_others(),
+        };
         let _ = wire::send(&self.control, &Packet::Ended(end), &[]);
         if !self.keeps_leftovers {
             // At once, before the next of the signals that wait: nothing of it is to go on.
@@ -288,32 +294,9 @@ impl Init {
         let _ = rustix::io::write(&self.launcher, b"E");
     }
 
-    /// Reads a chunk of descriptor 3 and passes it on up to the limit; whether there may be more.
-    fn take_report(&mut self, may_wait: bool) -> bool {
-        let Some(report) = &self.report else { return false };
-        if !may_wait && !wait_any([Some(report.as_fd())], Some(Duration::ZERO))[0] {
-            return false;
-        }
-        let mut chunk = [0; REPORT_CHUNK];
-        match rustix::io::read(report, &mut chunk) {
-            Ok(0) => {
-                self.report = None;
-                false
-            }
-            Ok(n) => {
-                let kept = n.min(REPORT_BYTES_MAX - self.reported);
-                if kept > 0 {
-                    self.reported += kept;
-                    let _ = wire::send(&self.control, &Packet::Reported(chunk[..kept].to_vec()), &[]);
-                }
-                // A leftover that never stops writing must not hold the end back.
-                self.reported < REPORT_BYTES_MAX
-            }
-            Err(rustix::io::Errno::INTR) => true,
-            Err(_) => {
-                self.report = None;
-                false
-            }
+    fn pass_on(&self, report: Vec<u8>) {
+        if !report.is_empty() {
+            let _ = wire::send(&self.control, &Packet::Reported(report), &[]);
         }
     }
 }

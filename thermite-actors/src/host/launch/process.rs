@@ -20,6 +20,7 @@ use super::guard::{self, Guard};
 use super::init::{self, InitEnds};
 use super::mark;
 use super::order::Order;
+use super::report;
 use super::run_file::{self, RunFile};
 use super::sys::{self, Side, wait_any};
 use super::wanted::Isolation;
@@ -129,7 +130,7 @@ impl<'a> Launching<'a> {
         let rigs_user = (getuid().as_raw(), getgid().as_raw());
         let (output, output_write) = open_output(order)?;
         let report = if order.spec.reports_times {
-            let (read, write) = pipe_with(PipeFlags::CLOEXEC).at("pipe")?;
+            let (read, write) = report::pair()?;
             Some((own(read)?, own(write)?))
         } else {
             None

@@ -537,6 +537,7 @@ impl Run {
                     wall_ns: began.map_or(0, |began| at_ns.saturating_sub(began)),
                     cpu_ns: end.map_or(0, |end| end.cpu_ns),
                     reported,
+                    reported_by_others: end.is_some_and(|end| end.reported_by_others),
                 }
             })
             .await

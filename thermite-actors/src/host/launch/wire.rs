@@ -32,6 +32,8 @@ pub(super) struct LeaderEnd {
     pub(super) at_ns: u64,
     /// CPU time of the tree, in nanoseconds.
     pub(super) cpu_ns: u64,
+    /// Whether another process than the leader wrote on descriptor 3.
+    pub(super) reported_by_others: bool,
 }
 
 /// The run's init, as the launcher sees it.
@@ -155,7 +157,7 @@ mod tests {
             Packet::Empty,
             Packet::Fault(LaunchFault::new("mount /proc", "no")),
             Packet::Reported(vec![0, 255, 10]),
-            Packet::Ended(LeaderEnd { code: Some(3), signal: 0, at_ns: 1, cpu_ns: 2 }),
+            Packet::Ended(LeaderEnd { code: Some(3), signal: 0, at_ns: 1, cpu_ns: 2, reported_by_others: true }),
         ];
         for packet in packets {
             assert_eq!(Packet::decode(&packet.encode()).unwrap(), packet);
