@@ -119,7 +119,7 @@ fn a_suspend_or_a_step_of_the_wall_clock_inside_a_block_voids_it_and_outside_cha
             assert!(is_accepted(Order::Abba, outside), "{cause}: outside a block");
             let thrown = TriedBlock::judged(Order::Baab, inside);
             let TriedBlock::Thrown { causes, .. } = &thrown else { panic!("{cause}: {thrown:?}") };
-            assert_eq!(causes.as_slice(), std::slice::from_ref(cause));
+            assert_eq!(causes.as_slice(), std::slice::from_ref(&cause));
             assert!(is_accepted(Order::Abba, after), "{cause}: the next block");
         }
     });
