@@ -12,9 +12,7 @@ use std::rc::Rc;
 
 use tokio::sync::broadcast::error::RecvError;
 
-use thermite_actors::testing::{
-    DevRunScript, Luck, MemoryRecords, ScriptedDevice, ScriptedWorkspaces, StartScript, StopScript,
-};
+use thermite_actors::testing::{DevRunScript, Luck, MemoryRecords, StartScript, StopScript};
 use thermite_actors::view::{DevRunStatus, JobStatus, RigView};
 use thermite_core::contract::Contract;
 use thermite_core::dev_run::{DevRunSpec, Exit};
