@@ -44,7 +44,7 @@ impl Round {
         let now = Moment::from_millis(1_000);
         let id = LaneId::new(1).expect("lane 1 exists");
         let (device, _) = Device::new(now, DEVICE, 0);
-        let pool = Pool::new([(DEVICE, Discipline::JudgeFirst)], limits::DEV_RUN_WAIT_MAX);
+        let pool = Pool::new([(DEVICE, Discipline::JudgeFirst)]);
         let mut round = Round { pool, device, lane: Lane::new(id), id, post: VecDeque::new(), now, asked: 0 };
         round.post.push_back(Letter::Pool(PoolInput::JudgeWork(JudgeWork { version: 1, ..JudgeWork::default() })));
         round.post.push_back(Letter::Device(DeviceInput::Swept));
@@ -62,6 +62,8 @@ impl Round {
             arrival: Arrival(self.asked),
             limit: Some(limits::SHARED_DEV_RUN_MAX),
             caller: Caller::Detached,
+            since: self.now,
+            latest: self.now + limits::DEV_RUN_WAIT_MAX,
         };
         let effects = self.lane.ask(ask).expect("the lane is idle after each round");
         self.lane_wants(effects);
@@ -109,6 +111,8 @@ impl Round {
                     arrival: Arrival(self.asked),
                     acceptable: self.pool.acceptable(self.id),
                     limit: Some(limits::SHARED_DEV_RUN_MAX),
+                    since: self.now,
+                    latest: self.now + limits::DEV_RUN_WAIT_MAX,
                 }),
                 LaneEffect::Claim { hold } => Letter::Pool(PoolInput::Claim { by: Holder::Lane(self.id), hold }),
                 LaneEffect::Start { hold, limit } => {
@@ -116,6 +120,7 @@ impl Round {
                 }
                 LaneEffect::AnswerQueued { .. } | LaneEffect::AnswerEnd { .. } => continue,
                 LaneEffect::AnswerNotRecorded { .. }
+                | LaneEffect::AnswerTooLate { .. }
                 | LaneEffect::CancelWait { .. }
                 | LaneEffect::ReleaseUnused { .. }
                 | LaneEffect::StopHold { .. } => unreachable!("nothing is cancelled in a round"),
@@ -181,7 +186,7 @@ impl Queue {
         let now = Moment::from_millis(1_000);
         let mut queue = Queue {
             queue: JudgeQueue::new(1),
-            pool: Pool::new([(DEVICE, Discipline::JudgeFirst)], limits::DEV_RUN_WAIT_MAX),
+            pool: Pool::new([(DEVICE, Discipline::JudgeFirst)]),
             post: VecDeque::new(),
             now,
             submitted: 0,

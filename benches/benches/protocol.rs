@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-use thermite_actors::ports::RigSettings;
+use thermite_actors::ports::{InputLog, NoInputLog, RigSettings};
 use thermite_actors::rig::{AskDevRun, Rig, RigSetup, SubmitJob};
 use thermite_actors::testing::{
     DevRunScript, MemoryRecords, PausedClock, ScriptedDevice, ScriptedWorkspaces, SeededIds, VirtualTime,
@@ -17,9 +17,10 @@ use thermite_core::ids::{MemberId, RunId};
 use thermite_core::lane::Caller;
 use thermite_core::limits;
 use thermite_core::time::{Moment, Span};
+use thermite_svc::input_log::{FileInputLog, Sizes};
 
 /// A fresh rig with a run of 16 lanes, whose development runs end at once.
-async fn start() -> (Rig, RunId) {
+async fn start(inputs: Rc<dyn InputLog>) -> (Rig, RunId) {
     let clock = Rc::new(PausedClock::new(Moment::from_millis(1_000), 1_750_000_000_000));
     let device = ScriptedDevice::new(Target::Cpu, clock.clone(), 1);
     device.script_dev_runs(|_| DevRunScript::lasting(Span::ZERO));
@@ -29,6 +30,7 @@ async fn start() -> (Rig, RunId) {
         records: Rc::new(MemoryRecords::new()),
         clock,
         ids: Rc::new(SeededIds::new(1)),
+        inputs,
         settings: RigSettings { dev_run_wait: limits::DEV_RUN_WAIT_MAX, lanes_most: 16 },
     };
     let rig = Rig::start(setup).await.expect("records in memory can be written");
@@ -40,10 +42,23 @@ fn ask(run: RunId, lane: u32) -> AskDevRun {
     AskDevRun { run, lane, argv: vec!["true".to_owned()], env: Vec::new(), caller: Caller::Detached, key: None }
 }
 
+/// The same with the input log on disk, its thread beside the policy's (rule D10).
+fn logged(rounds: u64) -> Duration {
+    let place = tempfile::tempdir().expect("a folder can be made");
+    let log = Rc::new(FileInputLog::open(place.path(), Sizes::default()).expect("a thread can be had"));
+    let took = dev_runs(rounds, log.clone());
+    log.close();
+    took
+}
+
 /// One lane asks again and again; each asking waits for its end.
 fn one_after_another(rounds: u64) -> Duration {
+    dev_runs(rounds, Rc::new(NoInputLog))
+}
+
+fn dev_runs(rounds: u64, inputs: Rc<dyn InputLog>) -> Duration {
     VirtualTime::new().block_on(async {
-        let (rig, run) = start().await;
+        let (rig, run) = start(inputs).await;
         let began = Instant::now();
         for _ in 0..rounds {
             let queued = rig.ask(ask(run, 1)).await.expect("the lane is idle");
@@ -56,7 +71,7 @@ fn one_after_another(rounds: u64) -> Duration {
 /// All 16 lanes ask at once, and then wait for their ends.
 fn all_lanes_at_once(rounds: u64) -> Duration {
     VirtualTime::new().block_on(async {
-        let (rig, run) = start().await;
+        let (rig, run) = start(Rc::new(NoInputLog)).await;
         let began = Instant::now();
         for _ in 0..rounds {
             let lanes = (1..=16).map(|lane| {
@@ -75,7 +90,7 @@ fn all_lanes_at_once(rounds: u64) -> Duration {
 /// Jobs are submitted one after another; each waits until it is durable and nobody passes it.
 fn submits(rounds: u64) -> Duration {
     VirtualTime::new().block_on(async {
-        let (rig, run) = start().await;
+        let (rig, run) = start(Rc::new(NoInputLog)).await;
         let began = Instant::now();
         for number in 0..rounds {
             let submit = SubmitJob { run, champion: None, change: format!("equal-{number}"), key: None };
@@ -90,10 +105,19 @@ fn protocol(criterion: &mut Criterion) {
     group.measurement_time(Duration::from_secs(3)).warm_up_time(Duration::from_millis(500)).sample_size(20);
     group.throughput(Throughput::Elements(1));
     group.bench_function("development runs, one after another", |bencher| bencher.iter_custom(one_after_another));
+    group.bench_function("development runs, one after another, inputs logged", |bencher| bencher.iter_custom(logged));
     group.bench_function("submits, one after another", |bencher| bencher.iter_custom(submits));
     group.throughput(Throughput::Elements(16));
     group.bench_function("development runs of 16 lanes at once", |bencher| bencher.iter_custom(all_lanes_at_once));
     group.finish();
+
+    // Both in one run, turn by turn: what the log costs the policy's thread, as a ratio.
+    let (mut with, mut without) = (Duration::ZERO, Duration::ZERO);
+    for _ in 0..10 {
+        without += one_after_another(500);
+        with += logged(500);
+    }
+    println!("input log: {:.2} times as long with it as without", with.as_secs_f64() / without.as_secs_f64());
 }
 
 criterion_group!(benches, protocol);

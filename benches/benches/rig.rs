@@ -14,7 +14,7 @@ use thermite_actors::host::executor::{ExecutorSettings, HostExecutor};
 use thermite_actors::host::ids::OsIds;
 use thermite_actors::host::launch::{Launcher, LauncherSettings, Wanted, entry};
 use thermite_actors::host::workspaces::{Accounts, HostWorkspaces};
-use thermite_actors::ports::{MemberPorts, RigSettings, RunRequest};
+use thermite_actors::ports::{MemberPorts, NoInputLog, RigSettings, RunRequest};
 use thermite_actors::rig::{AskDevRun, Rig, RigSetup, SubmitJob};
 use thermite_core::ids::{MemberId, RunId};
 use thermite_core::lane::Caller;
@@ -73,6 +73,7 @@ async fn measure() -> ExitCode {
         records,
         clock: Rc::new(BootClock),
         ids: Rc::new(OsIds),
+        inputs: Rc::new(NoInputLog),
         settings: RigSettings { dev_run_wait: limits::DEV_RUN_WAIT_MAX, lanes_most: 16 },
     });
     let rig = rig.await.expect("the rig starts");

@@ -64,7 +64,7 @@ fn statuses(rig: &Scenario, of: DevRunId) -> Vec<DevRunStatus> {
 
 fn word(status: &DevRunStatus) -> String {
     match status {
-        DevRunStatus::Recording => "recording".to_owned(),
+        DevRunStatus::Recording { .. } => "recording".to_owned(),
         DevRunStatus::Waiting { sentence, .. } => sentence.clone(),
         DevRunStatus::Starting { .. } => "starting".to_owned(),
         DevRunStatus::Running { .. } => "running".to_owned(),

@@ -147,7 +147,7 @@ fn a_device_that_stays_busy_is_waited_for_three_minutes() {
     let thermite_actors::view::JobStatus::Measuring { sentence: Some(sentence), .. } = row.status else {
         panic!("it waits inside its stage: {row:?}");
     };
-    assert_eq!(sentence, "waits for a quiet device: load1 is busy, next in line, since 1 min, at most 1 min 59 s more");
+    assert_eq!(sentence, "waits for a quiet device: load1 is busy, since 1 min, at most 2 min 9 s more");
     assert_eq!(failed, ["the device stayed busy for 3 min: load1 is busy"]);
     assert!(matches!(outcome, JobOutcome::NoGain { .. }));
 }

@@ -58,7 +58,7 @@ fn a_job_submitted_while_a_development_run_runs_waits_until_that_ends() {
         sentence,
         format!(
             "waits for lane 2, which holds device 0 for development run {dev_run}, next in line, since 1 min, at most 3 \
-             min 10 s more"
+             min 40 s more"
         )
     );
     assert!(matches!(end, thermite_core::dev_run::DevRunEnd::LimitReached { .. }));

@@ -31,13 +31,7 @@ const ENDS_WITHIN: Span = Span::hours(12);
 
 #[test]
 fn whatever_comes_rules_hold_and_all_ends_once_faults_stop() {
-    let seeds = match std::env::var("THERMITE_MIX_SEEDS") {
-        Ok(range) => {
-            let (from, to) = range.split_once("..").expect("a range of seeds is written as 10..20");
-            from.parse().expect("the first seed is a number")..to.parse().expect("the last seed is a number")
-        }
-        Err(_) => SEEDS,
-    };
+    let seeds = seeds(SEEDS);
     let mut decisions = 0;
     for seed in seeds.clone() {
         println!("seed {seed}");
@@ -47,6 +41,17 @@ fn whatever_comes_rules_hold_and_all_ends_once_faults_stop() {
         decisions += first.1;
     }
     println!("seeds {seeds:?}: {decisions} decisions, each twice the same");
+}
+
+/// The seeds that the environment names, else those.
+pub(crate) fn seeds(usual: Range<u64>) -> Range<u64> {
+    match std::env::var("THERMITE_MIX_SEEDS") {
+        Ok(range) => {
+            let (from, to) = range.split_once("..").expect("a range of seeds is written as 10..20");
+            from.parse().expect("the first seed is a number")..to.parse().expect("the last seed is a number")
+        }
+        Err(_) => usual,
+    }
 }
 
 /// One mix, and what has come of it.

@@ -46,7 +46,7 @@ fn a_paused_runs_stage_finishes_and_its_other_jobs_keep_their_place() {
 
     assert!(matches!(finished, JobOutcome::NoGain { .. }));
     assert!(waits.starts_with(&format!("waits for run {} to be resumed, next in line, since 1 h", rig.run)), "{waits}");
-    assert!(waits.ends_with("no latest moment"), "{waits}");
+    assert!(waits.ends_with("no latest moment: the run is paused"), "{waits}");
     assert!(matches!(resumed, JobOutcome::NoGain { .. }));
     rig.assert_sound();
 }
@@ -74,7 +74,7 @@ fn a_paused_run_takes_jobs_and_another_runs_development_run_waits_for_them() {
         )
     );
     assert_eq!(end, DevRunEnd::GaveUp { why: GaveUp::JudgeKeptDevice });
-    assert!(rig.job_sentence(job).ends_with("no latest moment"));
+    assert!(rig.job_sentence(job).ends_with("no latest moment: the run is paused"));
     rig.assert_sound();
 }
 

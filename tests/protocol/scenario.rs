@@ -13,8 +13,8 @@ use tracing::field::{Field, Visit};
 use thermite_actors::ports::{Clock, RigSettings};
 use thermite_actors::rig::{AskDevRun, No, Queued, Rig, RigSetup, SubmitJob, Submitted};
 use thermite_actors::testing::{
-    Call, DevRunScript, Happened, MemoryRecords, PausedClock, ScriptedDevice, ScriptedWorkspaces, SeededIds,
-    VirtualTime,
+    Call, DevRunScript, Happened, MemoryInputLog, MemoryRecords, PausedClock, ScriptedDevice, ScriptedWorkspaces,
+    SeededIds, VirtualTime,
 };
 use thermite_actors::view::{DevRunRow, DevRunStatus, JobRow, JobStatus, RigEvent, RigHappening, RigView};
 use thermite_core::contract::Target;
@@ -70,6 +70,7 @@ pub(crate) struct Scenario {
     pub(crate) workspaces: Rc<ScriptedWorkspaces>,
     pub(crate) records: Rc<MemoryRecords>,
     pub(crate) clock: Rc<PausedClock>,
+    pub(crate) inputs: Rc<MemoryInputLog>,
     trace: Rc<Trace>,
     overlooked: Arc<AtomicU64>,
     _watch: tracing::subscriber::DefaultGuard,
@@ -131,6 +132,7 @@ impl Scenario {
         });
         let workspaces = Rc::new(ScriptedWorkspaces::new(Target::Cpu));
         let trace = Rc::new(Trace::default());
+        let inputs = Rc::new(MemoryInputLog::new());
         let (rig, device, clock) = time.block_on(async {
             let clock = Rc::new(PausedClock::new(now, WALL_MS + now.as_millis()));
             let device = ScriptedDevice::new(Target::Cpu, clock.clone(), seed);
@@ -141,6 +143,7 @@ impl Scenario {
                 records: records.clone(),
                 clock: clock.clone(),
                 ids: Rc::new(SeededIds::new(seed)),
+                inputs: inputs.clone(),
                 settings: RigSettings { dev_run_wait: limits::DEV_RUN_WAIT_MAX, lanes_most: lanes },
             };
             let rig = Rig::start(setup).await.expect("the records can be read and written at the start");
@@ -158,7 +161,7 @@ impl Scenario {
         });
         let run = run.unwrap_or(RunId(uuid::Uuid::nil()));
         let scenario =
-            Scenario { rig, run, device, workspaces, records, clock, trace, overlooked, _watch: watch, time };
+            Scenario { rig, run, device, workspaces, records, clock, inputs, trace, overlooked, _watch: watch, time };
         scenario.time.settle();
         scenario
     }
@@ -327,7 +330,10 @@ impl Scenario {
         let kept = self.trace.kept.borrow();
         let fact = |event: &Arc<RigEvent>| match &event.what {
             RigHappening::Recorded { fact } => Some((Moment::from_millis(event.wall_ms - WALL_MS), fact.clone())),
-            RigHappening::Stage { .. } | RigHappening::DevRun { .. } | RigHappening::Device { .. } => None,
+            RigHappening::Stage { .. }
+            | RigHappening::DevRun { .. }
+            | RigHappening::Device { .. }
+            | RigHappening::Alarm { .. } => None,
         };
         kept.iter().filter_map(fact).collect()
     }
@@ -348,6 +354,17 @@ impl Scenario {
         drop(self);
         records.revive();
         Scenario::start(Beginning { records, now, seed: 2, set: Box::new(set), ..Beginning::default() })
+    }
+}
+
+impl Drop for Scenario {
+    /// Every simulated test's log replays to the same decisions (rule D10).
+    fn drop(&mut self) {
+        if !std::thread::panicking()
+            && let Err(fault) = self.inputs.replay()
+        {
+            panic!("the input log does not replay: {fault}");
+        }
     }
 }
 

@@ -48,7 +48,7 @@ fn a_development_run_behind_a_job_that_rests() {
         sentences,
         [
             "waits for the judge, which has 1 job, next in line, since 1.5 s, at most 9 min 58 s more",
-            "waits for its next attempt after infrastructure failure 1, next in line, since 1.5 s, at most 4.0 s more",
+            "waits for its next attempt after infrastructure failure 1, next in line, since 1.5 s, at most 34 s more",
         ]
     );
 }
@@ -94,7 +94,7 @@ fn anyone_while_leftovers_are_looked_for() {
             "waits for a ready device: what earlier runs left behind is being looked for, next in line, since 0.0 s, at most \
              10 min more",
             "waits for a ready device: what earlier runs left behind is being looked for, next in line, since 0.0 s, no \
-             latest moment",
+             latest moment: no device is ready",
         ]
     );
 }

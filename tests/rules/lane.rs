@@ -212,9 +212,28 @@ fn a_caller_that_is_back_in_time_keeps_its_run() {
 }
 
 #[test]
+fn an_asking_that_the_records_do_not_take_by_its_latest_moment_gives_up_and_keeps_its_turn() {
+    let mut lane = Lane::new(lane(1));
+    lane.ask(ask(1)).unwrap();
+    let latest = T + limits::DEV_RUN_WAIT_MAX;
+    assert_eq!(lane.next_deadline().map(|next| next.0), Some(latest));
+
+    let told = lane.advance(latest);
+    let again = lane.ask(ask(2));
+    let recorded = lane.handle(latest, LaneInput::AskRecorded);
+
+    assert_eq!(told, [LaneEffect::AnswerTooLate { dev_run: dev_run(1) }]);
+    assert!(again.is_err(), "whether the log has it is not known yet");
+    let end = DevRunEnd::GaveUp { why: GaveUp::OutOfService };
+    assert!(recorded.contains(&LaneEffect::RecordEnd { dev_run: dev_run(1), end }), "{recorded:?}");
+    assert!(!recorded.contains(&LaneEffect::AskPool));
+}
+
+#[test]
 fn a_detached_run_needs_no_caller() {
     let mut lane = Lane::new(lane(1));
     lane.ask(Ask { caller: Caller::Detached, ..ask(1) }).unwrap();
+    lane.handle(T, LaneInput::AskRecorded);
 
     lane.handle(T, LaneInput::CallerGone { dev_run: dev_run(1) });
 
@@ -314,7 +333,15 @@ fn input() -> impl Strategy<Value = Option<LaneInput>> {
 
 fn ask(n: u8) -> Ask {
     let limit = Some(limits::SHARED_DEV_RUN_MAX);
-    Ask { dev_run: dev_run(n), run: run(1), arrival: Arrival(1), limit, caller: Caller::Attached }
+    Ask {
+        dev_run: dev_run(n),
+        run: run(1),
+        arrival: Arrival(1),
+        limit,
+        caller: Caller::Attached,
+        since: T,
+        latest: T + limits::DEV_RUN_WAIT_MAX,
+    }
 }
 
 fn waiting() -> Lane {

@@ -8,7 +8,7 @@ use thermite_core::ids::{Arrival, HoldId, Holder, MemberId};
 use thermite_core::job::StageKind;
 use thermite_core::judge_queue::StageResult;
 use thermite_core::limits;
-use thermite_core::pool::{Discipline, JudgeWork, Pool, PoolEffect, PoolInput, WorkEntry};
+use thermite_core::pool::{Discipline, JudgeWork, JudgesDevice, Overlooked, Pool, PoolEffect, PoolInput, WorkEntry};
 use thermite_core::refusal::{GaveUp, Refusal};
 use thermite_core::run::RunState;
 use thermite_core::time::{Moment, Span};
@@ -78,9 +78,11 @@ fn the_judge_starts_nothing_while_a_development_run_holds_the_device() {
 
     assert_eq!(rig.accepted(1), Some(0));
     assert_eq!(rig.stages(), []);
+    // It runs since now.
+    let free_by = Some(rig.now() + limits::SHARED_DEV_RUN_MAX + limits::PROOF_MAX);
     assert_eq!(
-        rig.pool.judge_reason().unwrap().0,
-        WaitReason::LaneHolds { member: DEVICE, lane: lane(1), dev_run: asked }
+        rig.pool.judges_device(),
+        JudgesDevice::Lanes { member: DEVICE, lane: lane(1), dev_run: asked, free_by }
     );
     rig.exits();
     assert_eq!(rig.stages(), [job(1)]);
@@ -226,7 +228,7 @@ fn one_granted_but_not_started_by_its_latest_moment_is_stopped_and_keeps_its_tur
     pool.handle(T, PoolInput::Claim { by: Holder::Lane(lane(1)), hold: hold(1) });
 
     let late = pool.advance(T + limits::DEV_RUN_WAIT_MAX);
-    let other = pool.handle(T + limits::DEV_RUN_WAIT_MAX, ask(2, 4, 5));
+    let other = pool.handle(T + limits::DEV_RUN_WAIT_MAX, ask_until(2, 4, 5, T + Span::hours(1)));
     let burnt = pool.handle(T + limits::DEV_RUN_WAIT_MAX, freed(1, HoldEnd::Stopped(StopCause::WaitedTooLong)));
 
     let stop = PoolEffect::Stop { hold: hold(1), cause: StopCause::WaitedTooLong };
@@ -373,7 +375,7 @@ fn a_confirmation_stays_on_its_card_where_no_other_is_in_service() {
 
 #[test]
 fn a_shared_runner_serves_judge_and_lanes_in_order_of_arrival() {
-    let mut pool = Pool::new([(DEVICE, Discipline::FirstCome)], limits::DEV_RUN_WAIT_MAX);
+    let mut pool = Pool::new([(DEVICE, Discipline::FirstCome)]);
     pool.handle(T, work(1, vec![entry(1, 5)]));
     pool.handle(T, ask(1, 2, 4));
     pool.handle(T, ask(2, 3, 6));
@@ -388,15 +390,81 @@ fn a_shared_runner_serves_judge_and_lanes_in_order_of_arrival() {
 #[test]
 fn a_lane_uses_its_own_runner_then_shared_ones_and_never_falls_to_the_core() {
     let own = MemberId(2);
-    let pool = Pool::new(
-        [(DEVICE, Discipline::JudgeFirst), (MemberId(1), Discipline::FirstCome), (own, Discipline::OneLane(lane(1)))],
-        limits::DEV_RUN_WAIT_MAX,
-    );
-    let alone = Pool::new([(DEVICE, Discipline::JudgeFirst)], limits::DEV_RUN_WAIT_MAX);
+    let pool = Pool::new([
+        (DEVICE, Discipline::JudgeFirst),
+        (MemberId(1), Discipline::FirstCome),
+        (own, Discipline::OneLane(lane(1))),
+    ]);
+    let alone = Pool::new([(DEVICE, Discipline::JudgeFirst)]);
 
     assert_eq!(pool.acceptable(lane(1)), [own, MemberId(1)]);
     assert_eq!(pool.acceptable(lane(2)), [MemberId(1)]);
     assert_eq!(alone.acceptable(lane(1)), [DEVICE]);
+}
+
+#[test]
+fn one_that_comes_to_the_line_after_its_latest_moment_is_not_granted_any_more() {
+    let mut pool = swept();
+    pool.handle(T, work(1, vec![]));
+
+    let told = pool.handle(T + Span::seconds(9), ask_until(1, 2, 3, T + Span::seconds(9)));
+
+    let in_line = PoolEffect::InLine { lane: lane(1), dev_run: dev_run(2), ahead: 0 };
+    assert_eq!(told, [in_line, gave_up(1, 2, GaveUp::OutOfService)]);
+}
+
+/// A pool whose state was changed behind its back: the mutant of a matching that forgets.
+fn with_records_again(pool: &Pool) -> Pool {
+    let mut state = serde_json::to_value(pool).expect("a pool can be written");
+    assert_eq!(state["recording"], false);
+    state["recording"] = true.into();
+    serde_json::from_value(state).expect("what was written can be read")
+}
+
+#[test]
+fn the_watchdog_finds_a_development_run_that_stands_beside_a_free_device() {
+    let mut pool = swept();
+    pool.handle(T, work(1, vec![]));
+    pool.handle(T, PoolInput::Recording(false));
+    pool.handle(T, ask(1, 2, 3));
+
+    let sound = pool.overlooked();
+    let found = with_records_again(&pool).overlooked();
+
+    assert_eq!(sound, None);
+    assert_eq!(found, Some(Overlooked::DevRun { lane: lane(1), dev_run: dev_run(2), member: DEVICE }));
+    assert_eq!(
+        found.unwrap().to_string(),
+        format!("development run {} of lane 1 waits although device 0 is free and may serve it", dev_run(2))
+    );
+}
+
+#[test]
+fn the_watchdog_finds_a_job_that_stands_beside_a_free_device_and_no_lane_behind_it() {
+    let mut pool = swept();
+    pool.handle(T, PoolInput::Recording(false));
+    pool.handle(T, work(1, vec![entry(1, 7)]));
+    pool.handle(T, ask(1, 2, 3));
+
+    let found = with_records_again(&pool).overlooked();
+
+    assert_eq!(found, Some(Overlooked::Job { job: job(1), member: DEVICE }));
+}
+
+#[test]
+fn the_watchdog_lets_those_wait_who_have_to() {
+    let mut paused = swept();
+    paused.handle(T, PoolInput::Recording(false));
+    paused.handle(T, work(1, vec![WorkEntry { paused: true, ..entry(1, 7) }]));
+    paused.handle(T, ask(1, 2, 3));
+    let mut resting = swept();
+    resting.handle(T, PoolInput::Recording(false));
+    resting.handle(T, work(1, vec![WorkEntry { startable: false, ..entry(1, 7) }]));
+    resting.handle(T, ask(1, 2, 3));
+
+    let found = [&paused, &resting].map(|pool| with_records_again(pool).overlooked());
+
+    assert_eq!(found, [None, None]);
 }
 
 #[test]
@@ -418,7 +486,7 @@ proptest! {
     fn no_order_of_inputs_panics_uses_a_number_twice_or_leaves_a_deadline_due(
         inputs in proptest::collection::vec((input(), 0_u64..8_000), 1..200),
     ) {
-        let mut pool = Pool::new([(DEVICE, Discipline::JudgeFirst), (MemberId(1), Discipline::FirstCome)], Span::seconds(20));
+        let mut pool = Pool::new([(DEVICE, Discipline::JudgeFirst), (MemberId(1), Discipline::FirstCome)]);
         let mut now = T;
         let mut granted = std::collections::BTreeMap::new();
         for (input, later) in inputs {
@@ -455,7 +523,8 @@ fn input() -> impl Strategy<Value = PoolInput> {
         |(n, startable, paused, running_on)| WorkEntry { startable, paused, running_on, ..entry(n, u64::from(n)) },
     );
     prop_oneof![
-        4 => (1_u8..4, 1_u8..20, 1_u64..30).prop_map(|(n, d, arrival)| ask(n, d, arrival)),
+        4 => (1_u8..4, 1_u8..20, 1_u64..30, 0_u64..900)
+            .prop_map(|(n, d, arrival, latest)| ask_until(n, d, arrival, T + Span::seconds(latest))),
         1 => (1_u8..4, 1_u8..20).prop_map(|(n, d)| PoolInput::CancelWait { lane: lane(n), dev_run: dev_run(d) }),
         3 => (by(), hold()).prop_map(|(by, hold)| PoolInput::Claim { by, hold }),
         2 => (by(), hold()).prop_map(|(by, hold)| PoolInput::ReleaseUnused { by, hold }),
@@ -467,20 +536,24 @@ fn input() -> impl Strategy<Value = PoolInput> {
 }
 
 fn swept() -> Pool {
-    let mut pool = Pool::new([(DEVICE, Discipline::JudgeFirst)], limits::DEV_RUN_WAIT_MAX);
+    let mut pool = Pool::new([(DEVICE, Discipline::JudgeFirst)]);
     pool.handle(T, member(0, MemberEvent::Ready { last: 0 }));
     pool
 }
 
 fn two_cards() -> Pool {
     let cards = [(DEVICE, Discipline::JudgeOnly), (MemberId(1), Discipline::JudgeOnly)];
-    let mut pool = Pool::new(cards, limits::DEV_RUN_WAIT_MAX);
+    let mut pool = Pool::new(cards);
     pool.handle(T, member(0, MemberEvent::Ready { last: 0 }));
     pool.handle(T, member(1, MemberEvent::Ready { last: 0 }));
     pool
 }
 
 fn ask(n: u8, d: u8, arrival: u64) -> PoolInput {
+    ask_until(n, d, arrival, T + limits::DEV_RUN_WAIT_MAX)
+}
+
+fn ask_until(n: u8, d: u8, arrival: u64, latest: Moment) -> PoolInput {
     PoolInput::Ask {
         lane: lane(n),
         dev_run: dev_run(d),
@@ -488,6 +561,8 @@ fn ask(n: u8, d: u8, arrival: u64) -> PoolInput {
         arrival: Arrival(arrival),
         acceptable: vec![DEVICE],
         limit: Some(limits::SHARED_DEV_RUN_MAX),
+        since: T,
+        latest,
     }
 }
 
@@ -523,6 +598,6 @@ fn gave_up(n: u8, d: u8, why: GaveUp) -> PoolEffect {
 fn wait_end(end: WaitEnd) -> Moment {
     match end {
         WaitEnd::Latest { at } => at,
-        WaitEnd::Unbounded => unreachable!("a development run always has a latest moment"),
+        WaitEnd::Unbounded { .. } => unreachable!("a development run always has a latest moment"),
     }
 }

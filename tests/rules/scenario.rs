@@ -129,7 +129,7 @@ impl Scenario {
         let (device, _) = Device::new(now, DEVICE, 0);
         let mut rig = Scenario {
             now,
-            pool: Pool::new([(DEVICE, Discipline::JudgeFirst)], limits::DEV_RUN_WAIT_MAX),
+            pool: Pool::new([(DEVICE, Discipline::JudgeFirst)]),
             device,
             judge: JudgeQueue::new(1),
             lanes: BTreeMap::new(),
@@ -193,6 +193,8 @@ impl Scenario {
             arrival: Arrival(self.arrivals),
             limit: Some(limits::SHARED_DEV_RUN_MAX),
             caller: Caller::Attached,
+            since: self.now,
+            latest: self.now + limits::DEV_RUN_WAIT_MAX,
         };
         let effects = self.lanes.entry(lane(n)).or_insert_with(|| Lane::new(lane(n))).ask(ask)?;
         self.dev_runs += 1;
@@ -455,6 +457,8 @@ impl Scenario {
                         arrival: ask.arrival,
                         acceptable: self.pool.acceptable(id),
                         limit: ask.limit,
+                        since: ask.since,
+                        latest: ask.latest,
                     })
                 }
                 LaneEffect::CancelWait { dev_run } => Letter::Pool(PoolInput::CancelWait { lane: id, dev_run }),
@@ -470,7 +474,7 @@ impl Scenario {
                     self.queued.insert(dev_run, ahead);
                     continue;
                 }
-                LaneEffect::AnswerNotRecorded { .. } => continue,
+                LaneEffect::AnswerNotRecorded { .. } | LaneEffect::AnswerTooLate { .. } => continue,
                 LaneEffect::AnswerEnd { dev_run, end } => {
                     let before = self.ends.insert(dev_run, (self.now, end));
                     assert_eq!(before, None, "development run {dev_run} ended twice");

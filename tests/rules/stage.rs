@@ -251,7 +251,7 @@ fn a_busy_device_is_looked_at_again_until_it_is_ready() {
     let why = "gpu_use 64.00 of at most 5.00 %".to_owned();
     assert_eq!(rig.stage.directive(), Directive::Wait { until: began + Span::seconds(5), why: why.clone() });
     let waiting = rig.stage.view().waiting.unwrap();
-    assert_eq!((waiting.why, waiting.since, waiting.until), (why, began, began + Span::seconds(180)));
+    assert_eq!((waiting.why, waiting.since, waiting.until), (why, began, began + Span::seconds(190)));
     rig.stage.advance(began + Span::millis(4_999));
     assert!(matches!(rig.stage.directive(), Directive::Wait { .. }));
     rig.stage.advance(began + Span::seconds(5));

@@ -1,7 +1,7 @@
 //! One sentence for every wait (rule A9).
 
 use thermite_core::time::{Moment, Span};
-use thermite_core::wait::{Wait, WaitEnd, WaitReason, after_turns};
+use thermite_core::wait::{NoLatest, Wait, WaitEnd, WaitReason, after_turns};
 
 use crate::scenario::{DEVICE, dev_run, job, lane, run};
 
@@ -64,11 +64,19 @@ fn a_sentence_says_reason_place_since_when_and_the_end() {
 
 #[test]
 fn a_wait_without_a_latest_moment_says_so() {
-    let wait = Wait { reason: WaitReason::RunPaused { run: run(1) }, place: 3, since: T, end: WaitEnd::Unbounded };
+    let wait = Wait {
+        reason: WaitReason::RunPaused { run: run(1) },
+        place: 3,
+        since: T,
+        end: WaitEnd::Unbounded { cause: NoLatest::PausedRun },
+    };
 
     let sentence = wait.sentence(T);
 
-    assert_eq!(sentence, format!("waits for run {ID}1 to be resumed, 3 ahead, since 0.0 s, no latest moment"));
+    assert_eq!(
+        sentence,
+        format!("waits for run {ID}1 to be resumed, 3 ahead, since 0.0 s, no latest moment: the run is paused")
+    );
 }
 
 #[test]

@@ -228,6 +228,7 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         self.end(); // What does not end is killed by `Own`.
+        crate::support::assert_replays(&self.path("data"));
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
@@ -62,6 +62,7 @@ pub(crate) struct Serving {
 pub(crate) struct Served {
     door: Serving,
     pub(crate) script: Script,
+    folder: PathBuf,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -96,7 +97,7 @@ impl Served {
             });
         });
         told.recv_timeout(MUST_COME).unwrap();
-        Served { door: Serving::of(&folder), script, end: Some(end), thread: Some(thread) }
+        Served { door: Serving::of(&folder), script, folder, end: Some(end), thread: Some(thread) }
     }
 
     /// Why such a rig does not start.
@@ -119,6 +120,7 @@ impl Served {
         }
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap();
+            crate::support::assert_replays(&self.folder);
         }
     }
 }
@@ -316,6 +318,7 @@ fn assemble_with(ground: Ground, script: Script) -> Parts {
         records: ground.records,
         clock: Rc::new(BootClock),
         ids: Rc::new(OsIds),
+        inputs: ground.inputs,
         settings: ground.settings.rig,
     };
     Parts { setup, outputs: Arc::new(script), stores: None }

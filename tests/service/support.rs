@@ -3,6 +3,9 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use std::path::Path;
+use thermite_svc::input_log::{self, INPUTS};
+
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Numbers that look like luck and are the same for the same seed (splitmix64).
@@ -24,6 +27,17 @@ impl Luck {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (z ^ (z >> 31)) % below
+    }
+}
+
+/// The input log of a data folder leads to the same decisions (rule D10); every service test's is held to it when its
+/// rig is let go of. A panic on its way is not hidden by another.
+pub(crate) fn assert_replays(data: &Path) {
+    if std::thread::panicking() || !data.join(INPUTS).is_dir() {
+        return;
+    }
+    if let Err(fault) = input_log::replay(data) {
+        panic!("the input log does not replay: {fault}");
     }
 }
 

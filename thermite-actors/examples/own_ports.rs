@@ -20,8 +20,8 @@ use tokio::process::Command;
 use tokio::sync::{Notify, watch};
 
 use thermite_actors::ports::{
-    Batch, Clock, DeviceFacts, DeviceFault, Executor, FromRecords, Ids, Launched, MemberPorts, Past, Records,
-    RecordsFault, RigSettings, RunRequest, StageRef, StopProof, TargetDriver, WhichEnded, Workspaces,
+    Batch, Clock, DeviceFacts, DeviceFault, Executor, FromRecords, Ids, Launched, MemberPorts, NoInputLog, Past,
+    Records, RecordsFault, RigSettings, RunRequest, StageRef, StopProof, TargetDriver, WhichEnded, Workspaces,
 };
 use thermite_actors::rig::{AskDevRun, No, Rig, RigSetup, SubmitJob};
 use thermite_actors::view::RigHappening;
@@ -51,6 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             records: Rc::new(Log::default()),
             clock,
             ids: Rc::new(Names::default()),
+            inputs: Rc::new(NoInputLog),
             settings: RigSettings { dev_run_wait: limits::DEV_RUN_WAIT_MAX, lanes_most: 2 },
         })
         .await?;

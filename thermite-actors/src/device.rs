@@ -10,20 +10,30 @@ use tracing::{debug, info};
 use thermite_core::dev_run::DevRunSpec;
 use thermite_core::device::{Device, DeviceEffect, DeviceInput, MemberEvent};
 use thermite_core::ids::{HoldId, Holder, MemberId};
+use thermite_core::input_log::DeviceTakes;
 use thermite_core::pool::PoolInput;
 use thermite_core::stage::{StageStep, StepReport};
 
 use crate::alarm::Alarm;
 use crate::events::Events;
+use crate::input_log::Traced;
 use crate::judge_queue::{JudgeQueueActor, StageOpened};
 use crate::member::{EndLeftovers, LookAtMember, MemberLook, RunStep, StartDevRun, ToMember};
 use crate::pool::{PoolActor, ToPool};
-use crate::ports::{Clock, Executor, MemberPorts, StageRef, StopProof, TargetDriver};
+use crate::ports::{Clock, Executor, InputLog, MemberPorts, StageRef, StopProof, TargetDriver};
 use crate::view::RigHappening;
+
+/// What the records tell of a device at the start of the rig.
+pub(crate) struct DevicePast {
+    /// The highest number of a hold.
+    pub(crate) last: u64,
+    /// Why it is quarantined, where it is.
+    pub(crate) quarantine: Option<String>,
+}
 
 /// One local device.
 pub(crate) struct DeviceActor {
-    device: Device,
+    device: Traced<Device>,
     driver: Rc<dyn TargetDriver>,
     executor: Rc<dyn Executor>,
     clock: Rc<dyn Clock>,
@@ -40,18 +50,18 @@ pub(crate) struct DeviceActor {
 impl DeviceActor {
     pub(crate) fn new(
         ports: MemberPorts,
-        last: u64,
-        quarantine: Option<String>,
+        past: DevicePast,
         clock: Rc<dyn Clock>,
+        inputs: Rc<dyn InputLog>,
         events: Rc<Events>,
         pool: Addr<PoolActor>,
         judge: Addr<JudgeQueueActor>,
     ) -> DeviceActor {
-        let (mut device, mut first) = Device::new(clock.now(), ports.member, last);
-        let kept_out = quarantine.map(|why| device.handle(clock.now(), DeviceInput::Quarantine { why }));
+        let (mut device, mut first) = Device::new(clock.now(), ports.member, past.last);
+        let kept_out = past.quarantine.map(|why| device.handle(clock.now(), DeviceInput::Quarantine { why }));
         first.extend(kept_out.into_iter().flatten());
         DeviceActor {
-            device,
+            device: Traced::new(device, inputs),
             driver: ports.driver,
             executor: ports.executor,
             clock,
@@ -67,14 +77,13 @@ impl DeviceActor {
     fn take(&mut self, input: DeviceInput, ctx: &mut Context<Self>) {
         let now = self.clock.now();
         debug!(device = %self.member(), ?input, "device takes");
-        let mut effects = self.device.advance(now); // Deadlines first: a late timer must not change an outcome.
-        effects.extend(self.device.handle(now, input));
+        let effects = self.device.take(now, DeviceTakes::Input(input)).effects;
         self.carry_out(effects, ctx);
     }
 
     fn ring(&mut self, ctx: &mut Context<Self>) {
         self.alarm.rung();
-        let effects = self.device.advance(self.clock.now());
+        let effects = self.device.take(self.clock.now(), DeviceTakes::Time).effects;
         self.carry_out(effects, ctx);
     }
 

@@ -1,6 +1,7 @@
 //! Behind the rig's door: what is asked is checked, given its place in the order of all askings, and sent to the actor
 //! whose matter it is.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,15 +22,17 @@ use thermite_core::log::LogEntry;
 use thermite_core::pool::{Discipline, Pool, PoolInput};
 use thermite_core::refusal::{InfrastructureFailure, Refusal};
 use thermite_core::run::{RunSpec, RunState};
+use thermite_core::time::Span;
 
 use crate::alarm::Alarm;
-use crate::device::DeviceActor;
+use crate::device::{DeviceActor, DevicePast};
 use crate::events::Events;
+use crate::input_log::Traced;
 use crate::judge_queue::{ChangeRun, JudgeBirth, JudgeQueueActor, RunFacts, StartRun, SubmitPinned, TakesWork};
 use crate::lane::{AskLane, AwaitEnd, LaneActor, LookAtLane, ToLane};
 use crate::member::{EndLeftovers, MemberDoors};
 use crate::outbox::{Append, DiskRoom, Outbox};
-use crate::pool::{PoolActor, ToPool};
+use crate::pool::{PoolActor, ToPool, Watchdog};
 use crate::ports::{Clock, DeviceFacts, Ids, Records, RunRequest, StopProof, WhichEnded, Workspaces};
 use crate::rig::{AskDevRun, No, Queued, RigSetup, SubmitJob, Submitted};
 use crate::view::{DevRunRow, JobRow, RigEvent, RigView};
@@ -41,6 +44,7 @@ mod look;
 mod noise;
 mod over;
 pub(crate) mod settings;
+pub(crate) mod why;
 
 use askings::Askings;
 pub(crate) use noise::{AskClear, AskNoiseAgain, LookAtNoise};
@@ -121,6 +125,11 @@ pub(crate) struct LookAtJobs {
     pub(crate) most: usize,
 }
 
+/// Counts what the actors keep.
+#[derive(Message)]
+#[rtype(result = "usize")]
+pub(crate) struct Kept;
+
 /// Ends the rig.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -138,6 +147,8 @@ struct Actors {
     records: Rc<dyn Records>,
     clock: Rc<dyn Clock>,
     ids: Rc<dyn Ids>,
+    /// How long a development run that is asked for waits at most (rule A6).
+    dev_run_wait: Rc<Cell<Span>>,
 }
 
 /// The door of a rig.
@@ -157,7 +168,7 @@ pub(crate) struct Door {
 pub(crate) async fn open(
     setup: RigSetup,
 ) -> Result<(Addr<Door>, broadcast::Sender<Arc<RigEvent>>), InfrastructureFailure> {
-    let RigSetup { members, workspaces, records, clock, ids, settings } = setup;
+    let RigSetup { members, workspaces, records, clock, ids, inputs, settings } = setup;
     let failed = |fault: crate::ports::RecordsFault| InfrastructureFailure::Records { why: fault.0 };
     let past = records.load().await.map_err(failed)?;
     let checked = past.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.position);
@@ -179,29 +190,32 @@ pub(crate) async fn open(
     let mut judged = BTreeMap::new();
     for ports in members {
         let (member, facts): (MemberId, DeviceFacts) = (ports.member, ports.driver.facts());
-        let last = history.last_hold(member);
-        let kept_out = history.quarantined.get(&facts.uuid).cloned();
-        let device =
-            DeviceActor::new(ports, last, kept_out, clock.clone(), events.clone(), pool.clone(), judge.clone()).start();
+        let quarantine = history.quarantined.get(&facts.uuid).cloned();
+        let past = DevicePast { last: history.last_hold(member), quarantine };
+        let (clock, inputs) = (clock.clone(), inputs.clone());
+        let (pool, judge) = (pool.clone(), judge.clone());
+        let device = DeviceActor::new(ports, past, clock, inputs, events.clone(), pool, judge).start();
         doors.insert(member, MemberDoors::of(&device));
         judged.insert(member, (MemberDoors::of(&device), facts));
     }
     let lanes: BTreeMap<LaneId, Addr<LaneActor>> = (1..=settings.lanes_most)
         .filter_map(|number| LaneId::new(number).ok())
         .map(|lane| {
-            let actor = LaneActor::new(lane, clock.clone(), pool.clone(), outbox.clone(), doors.clone());
+            let actor =
+                LaneActor::new(lane, clock.clone(), inputs.clone(), pool.clone(), outbox.clone(), doors.clone());
             (lane, actor.start())
         })
         .collect();
     let given =
         settings::Given { dev_run_wait: settings.dev_run_wait, lanes_most: settings.lanes_most, turn: Arc::default() };
     pool_ctx.run(PoolActor {
-        pool: Pool::new(disciplines, given.wait(history.settings)),
+        pool: Traced::new(Pool::new(disciplines), inputs.clone()),
         clock: clock.clone(),
         events: events.clone(),
         members: doors.clone(),
         lanes: lanes.clone(),
         judge: judge.clone(),
+        watchdog: Watchdog::default(),
         alarm: Alarm::default(),
     });
     judge_ctx.run(JudgeQueueActor::new(
@@ -209,6 +223,7 @@ pub(crate) async fn open(
         JudgeBirth {
             members: judged,
             clock: clock.clone(),
+            inputs,
             ids: ids.clone(),
             events: events.clone(),
             workspaces: workspaces.clone(),
@@ -216,7 +231,8 @@ pub(crate) async fn open(
             outbox: outbox.clone(),
         },
     ));
-    let actors = Actors { pool, judge, outbox, lanes, members: doors, workspaces, records, clock, ids };
+    let dev_run_wait = Rc::new(Cell::new(given.wait(history.settings)));
+    let actors = Actors { dev_run_wait, pool, judge, outbox, lanes, members: doors, workspaces, records, clock, ids };
     actix::spawn(herald::tell(actors.clone(), events.clone(), events.sender().subscribe()));
     let door = Door {
         actors,
@@ -399,7 +415,8 @@ async fn ask_lane(actors: Actors, arrival: Arrival, ask: AskDevRun) -> Result<Qu
     };
     actors.workspaces.check_command(&spec)?;
     let actor = actors.lanes.get(&lane).ok_or_else(No::ending)?;
-    actor.send(AskLane { spec, arrival, caller: ask.caller, key: ask.key }).await.map_err(|_| No::ending())?
+    let wait = actors.dev_run_wait.get();
+    actor.send(AskLane { spec, arrival, caller: ask.caller, key: ask.key, wait }).await.map_err(|_| No::ending())?
 }
 
 impl Handler<CallerPresent> for Door {
@@ -473,6 +490,15 @@ impl Handler<Look> for Door {
     fn handle(&mut self, _: Look, _: &mut Self::Context) -> Self::Result {
         let actors = self.actors.clone();
         Box::pin(async move { look::whole(&actors).await })
+    }
+}
+
+impl Handler<Kept> for Door {
+    type Result = ResponseFuture<usize>;
+
+    fn handle(&mut self, _: Kept, _: &mut Self::Context) -> Self::Result {
+        let actors = self.actors.clone();
+        Box::pin(async move { look::kept(&actors).await })
     }
 }
 

@@ -48,7 +48,7 @@ impl Events {
         match &what {
             RigHappening::Recorded { .. } | RigHappening::Device { .. } => self.stir(),
             // Blocks change nobody's wait, and the herald's own words are no news to it.
-            RigHappening::Stage { .. } | RigHappening::DevRun { .. } => {}
+            RigHappening::Stage { .. } | RigHappening::DevRun { .. } | RigHappening::Alarm { .. } => {}
         }
         let id = self.next.get();
         self.next.set(id + 1);

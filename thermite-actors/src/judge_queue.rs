@@ -13,9 +13,10 @@ use thermite_core::device::DeviceInput;
 use thermite_core::fold::RigHistory;
 use thermite_core::hold::StopCause;
 use thermite_core::ids::{HoldId, Holder, JobId, MemberId, RunId};
+use thermite_core::input_log::{Answer, JudgeTakes, StageTakes};
 use thermite_core::job::{JobOutcome, JobSpec, StageKind};
 use thermite_core::judge_queue::{
-    JudgeEffect, JudgeFact, JudgeInput, JudgeQueue, LiveJob, StageResult, Submission, Submit, Ticket,
+    JudgeEffect, JudgeFact, JudgeInput, JudgeQueue, LiveJob, StageResult, Submit, Ticket,
 };
 use thermite_core::limits;
 use thermite_core::log::LogEntry;
@@ -31,10 +32,11 @@ use thermite_core::verdict::Verdict;
 
 use crate::alarm::Alarm;
 use crate::events::Events;
+use crate::input_log::Traced;
 use crate::member::{MemberDoors, RunStep, ToMember};
 use crate::outbox::{Append, Outbox};
 use crate::pool::{PoolActor, ToPool};
-use crate::ports::{Batch, Clock, DeviceFacts, Ids, Workspaces};
+use crate::ports::{Batch, Clock, DeviceFacts, Ids, InputLog, Workspaces};
 use crate::rig::{No, Submitted};
 use crate::view::RigHappening;
 
@@ -117,6 +119,8 @@ pub(crate) struct JudgeLook {
     pub(crate) live: Vec<LiveJob>,
     pub(crate) live_count: usize,
     pub(crate) stages: BTreeMap<HoldId, StageView>,
+    /// How many entries this actor keeps beside its machine.
+    pub(crate) kept: usize,
     /// Since when each of the live ones is asked for, on this rig's clock.
     pub(crate) since: BTreeMap<JobId, Moment>,
 }
@@ -127,7 +131,7 @@ struct Claimed {
     stage: StageKind,
     attempt: u32,
     /// Its steps; none before the device opened it.
-    steps: Option<Stage>,
+    steps: Option<Traced<Stage>>,
     /// Whether a step's report is awaited.
     asked: bool,
     builds_done: bool,
@@ -147,7 +151,7 @@ struct Closed {
 
 /// All jobs of all runs.
 pub(crate) struct JudgeQueueActor {
-    queue: JudgeQueue,
+    queue: Traced<JudgeQueue>,
     specs: BTreeMap<JobId, Arc<JobSpec>>,
     job_keys: BTreeMap<JobId, String>,
     runs: BTreeMap<RunId, RunSpec>,
@@ -169,6 +173,7 @@ pub(crate) struct JudgeQueueActor {
     run_askers: BTreeMap<RunId, VecDeque<oneshot::Sender<Result<RunState, No>>>>,
     members: BTreeMap<MemberId, (MemberDoors, DeviceFacts)>,
     clock: Rc<dyn Clock>,
+    inputs: Rc<dyn InputLog>,
     ids: Rc<dyn Ids>,
     events: Rc<Events>,
     workspaces: Rc<dyn Workspaces>,
@@ -181,6 +186,7 @@ pub(crate) struct JudgeQueueActor {
 pub(crate) struct JudgeBirth {
     pub(crate) members: BTreeMap<MemberId, (MemberDoors, DeviceFacts)>,
     pub(crate) clock: Rc<dyn Clock>,
+    pub(crate) inputs: Rc<dyn InputLog>,
     pub(crate) ids: Rc<dyn Ids>,
     pub(crate) events: Rc<Events>,
     pub(crate) workspaces: Rc<dyn Workspaces>,
@@ -190,14 +196,14 @@ pub(crate) struct JudgeBirth {
 
 impl JudgeQueueActor {
     pub(crate) fn new(history: &RigHistory, birth: JudgeBirth) -> JudgeQueueActor {
-        let JudgeBirth { members, clock, ids, events, workspaces, pool, outbox } = birth;
+        let JudgeBirth { members, clock, inputs, ids, events, workspaces, pool, outbox } = birth;
         let device = members.values().next().map(|member| member.1.clone());
         let same = |spec: &JobSpec| same_change(spec, device.as_ref());
         let mut queue = JudgeQueue::new(members.len());
         queue.restore(history, same, |spec| spec.pinned.kit.contract.stage_worst());
         let open = history.jobs.iter().filter(|(_, job)| job.end.is_none());
         JudgeQueueActor {
-            queue,
+            queue: Traced::new(queue, inputs.clone()),
             specs: open.clone().map(|(id, job)| (*id, job.spec.clone())).collect(),
             job_keys: BTreeMap::new(),
             runs: history.runs.iter().map(|(id, run)| (*id, run.spec.clone())).collect(),
@@ -214,6 +220,7 @@ impl JudgeQueueActor {
             run_askers: BTreeMap::new(),
             members,
             clock,
+            inputs,
             ids,
             events,
             workspaces,
@@ -226,8 +233,7 @@ impl JudgeQueueActor {
     fn take(&mut self, input: JudgeInput, ctx: &mut Context<Self>) {
         let now = self.clock.now();
         debug!(?input, "judge takes");
-        let mut effects = self.queue.advance(now); // Deadlines first: a late timer must not change an outcome.
-        effects.extend(self.queue.handle(now, input));
+        let effects = self.queue.take(now, JudgeTakes::Input(input)).effects;
         self.carry_out(effects, ctx);
     }
 
@@ -284,6 +290,12 @@ impl JudgeQueueActor {
         self.set_alarm(ctx);
     }
 
+    fn kept(&self) -> usize {
+        let of_jobs = self.specs.len() + self.job_keys.len() + self.screened.len() + self.since.len();
+        let of_stages = self.claimed.len() + self.closed.len();
+        of_jobs + of_stages + self.submitters.len() + self.run_askers.values().map(VecDeque::len).sum::<usize>()
+    }
+
     fn set_alarm(&mut self, ctx: &mut Context<Self>) {
         let stages = self.claimed.values().filter_map(|claimed| claimed.steps.as_ref()?.next_deadline());
         let deadline = stages.chain(self.queue.next_deadline()).map(|next| next.0).min();
@@ -292,7 +304,7 @@ impl JudgeQueueActor {
 
     fn ring(&mut self, ctx: &mut Context<Self>) {
         self.alarm.rung();
-        let effects = self.queue.advance(self.clock.now());
+        let effects = self.queue.take(self.clock.now(), JudgeTakes::Time).effects;
         self.carry_out(effects, ctx);
         self.advance_stages(ctx);
     }
@@ -396,7 +408,7 @@ impl Actor for JudgeQueueActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        let effects = self.queue.open();
+        let effects = self.queue.take(self.clock.now(), JudgeTakes::Open).effects;
         self.carry_out(effects, ctx);
     }
 }
@@ -427,15 +439,17 @@ impl Handler<StartRun> for JudgeQueueActor {
 
     fn handle(&mut self, msg: StartRun, ctx: &mut Self::Context) -> Self::Result {
         let run = msg.run;
-        let effects = match self.queue.start_run(run, msg.spec.champion.clone()) {
-            Ok(effects) => effects,
-            Err(refusal) => return Box::pin(std::future::ready(Err(No::Refusal(refusal)))),
-        };
+        let champion = msg.spec.champion.clone();
+        let gave = self.queue.take(self.clock.now(), JudgeTakes::StartRun { run, champion });
+        if let Some(Answer::Refused(refusal)) = gave.answer {
+            self.carry_out(gave.effects, ctx);
+            return Box::pin(std::future::ready(Err(No::Refusal(refusal))));
+        }
         self.runs.insert(run, msg.spec);
         self.starting.insert(run, msg.key);
         let (asker, answer) = oneshot::channel();
         self.run_askers.entry(run).or_default().push_back(asker);
-        self.carry_out(effects, ctx);
+        self.carry_out(gave.effects, ctx);
         Box::pin(async move { answer.await.unwrap_or(Err(No::ending())).map(|_| run) })
     }
 }
@@ -444,13 +458,14 @@ impl Handler<ChangeRun> for JudgeQueueActor {
     type Result = ResponseFuture<Result<RunState, No>>;
 
     fn handle(&mut self, msg: ChangeRun, ctx: &mut Self::Context) -> Self::Result {
-        let effects = match self.queue.change_run(msg.run, msg.state) {
-            Ok(effects) => effects,
-            Err(refusal) => return Box::pin(std::future::ready(Err(No::Refusal(refusal)))),
-        };
+        let gave = self.queue.take(self.clock.now(), JudgeTakes::ChangeRun { run: msg.run, state: msg.state });
+        if let Some(Answer::Refused(refusal)) = gave.answer {
+            self.carry_out(gave.effects, ctx);
+            return Box::pin(std::future::ready(Err(No::Refusal(refusal))));
+        }
         let (asker, answer) = oneshot::channel();
         self.run_askers.entry(msg.run).or_default().push_back(asker);
-        self.carry_out(effects, ctx);
+        self.carry_out(gave.effects, ctx);
         Box::pin(async move { answer.await.unwrap_or(Err(No::ending())) })
     }
 }
@@ -471,24 +486,29 @@ impl Handler<SubmitPinned> for JudgeQueueActor {
             key: key.clone(),
             stage_worst: spec.pinned.kit.contract.stage_worst(),
         };
-        let (job, same, effects) = match self.queue.submit(submit) {
-            Err(refusal) => return Box::pin(std::future::ready(Err(No::Refusal(refusal)))),
-            Ok(Submission::Same { job, answered: true }) => {
+        let gave = self.queue.take(self.clock.now(), JudgeTakes::Submit(submit));
+        let (job, same) = match gave.answer {
+            Some(Answer::Refused(refusal)) => {
+                self.carry_out(gave.effects, ctx);
+                return Box::pin(std::future::ready(Err(No::Refusal(refusal))));
+            }
+            Some(Answer::SameJob { job, answered: true }) => {
+                self.carry_out(gave.effects, ctx);
                 let ahead = self.queue.ahead(job);
                 return Box::pin(std::future::ready(Ok(Submitted { job, ahead, same: true })));
             }
-            Ok(Submission::Same { job, answered: false }) => (job, true, Vec::new()),
-            Ok(Submission::New(effects)) => {
+            Some(Answer::SameJob { job, answered: false }) => (job, true),
+            None => {
                 let job = spec.job;
                 self.specs.insert(job, Arc::new(spec));
                 self.since.insert(job, self.clock.now());
                 self.job_keys.extend(key.map(|key| (job, key)));
-                (job, false, effects)
+                (job, false)
             }
         };
         let (submitter, answer) = oneshot::channel();
         self.submitters.entry(job).or_default().push((same, submitter));
-        self.carry_out(effects, ctx);
+        self.carry_out(gave.effects, ctx);
         Box::pin(async move { answer.await.unwrap_or(Err(No::ending())) })
     }
 }
@@ -520,6 +540,7 @@ impl Handler<LookAtJudge> for JudgeQueueActor {
             since: live.iter().filter_map(|job| Some((job.job, *self.since.get(&job.job)?))).collect(),
             live,
             live_count: self.queue.live_count(),
+            kept: self.kept(),
             stages: self
                 .claimed
                 .iter()

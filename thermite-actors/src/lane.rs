@@ -11,16 +11,19 @@ use tracing::{debug, info};
 use thermite_core::dev_run::{DevRunEnd, DevRunSpec};
 use thermite_core::hold::StopCause;
 use thermite_core::ids::{Arrival, DevRunId, HoldId, Holder, LaneId, MemberId};
+use thermite_core::input_log::{Answer, LaneTakes};
 use thermite_core::lane::{Ask, Caller, Lane, LaneEffect, LaneInput, LaneState};
 use thermite_core::log::LogEntry;
 use thermite_core::pool::PoolInput;
 use thermite_core::refusal::InfrastructureFailure;
+use thermite_core::time::Span;
 
 use crate::alarm::Alarm;
+use crate::input_log::Traced;
 use crate::member::{MemberDoors, StartDevRun, ToMember};
 use crate::outbox::{Append, Outbox};
 use crate::pool::{JoinLine, PoolActor, ToPool};
-use crate::ports::Clock;
+use crate::ports::{Clock, InputLog};
 use crate::rig::{No, Queued};
 
 /// Says something to a lane.
@@ -36,6 +39,8 @@ pub(crate) struct AskLane {
     pub(crate) arrival: Arrival,
     pub(crate) caller: Caller,
     pub(crate) key: Option<String>,
+    /// How long it waits at most.
+    pub(crate) wait: Span,
 }
 
 /// Waits for a development run's end, stopping it first where a cause is given. `None`: it is not under way here.
@@ -68,7 +73,7 @@ struct UnderWay {
 /// One lane.
 pub(crate) struct LaneActor {
     id: LaneId,
-    lane: Lane,
+    lane: Traced<Lane>,
     under_way: Option<UnderWay>,
     clock: Rc<dyn Clock>,
     pool: Addr<PoolActor>,
@@ -81,24 +86,25 @@ impl LaneActor {
     pub(crate) fn new(
         id: LaneId,
         clock: Rc<dyn Clock>,
+        inputs: Rc<dyn InputLog>,
         pool: Addr<PoolActor>,
         outbox: Addr<Outbox>,
         members: BTreeMap<MemberId, MemberDoors>,
     ) -> LaneActor {
-        LaneActor { id, lane: Lane::new(id), under_way: None, clock, pool, outbox, members, alarm: Alarm::default() }
+        let lane = Traced::new(Lane::new(id), inputs);
+        LaneActor { id, lane, under_way: None, clock, pool, outbox, members, alarm: Alarm::default() }
     }
 
     fn take(&mut self, input: LaneInput, ctx: &mut Context<Self>) {
         let now = self.clock.now();
         debug!(lane = %self.id, ?input, "lane takes");
-        let mut effects = self.lane.advance(now); // Deadlines first: a late timer must not change an outcome.
-        effects.extend(self.lane.handle(now, input));
+        let effects = self.lane.take(now, LaneTakes::Input(input)).effects;
         self.carry_out(effects, ctx);
     }
 
     fn ring(&mut self, ctx: &mut Context<Self>) {
         self.alarm.rung();
-        let effects = self.lane.advance(self.clock.now());
+        let effects = self.lane.take(self.clock.now(), LaneTakes::Time).effects;
         self.carry_out(effects, ctx);
     }
 
@@ -131,6 +137,10 @@ impl LaneActor {
                     }
                 }
                 LaneEffect::AnswerQueued { dev_run, ahead } => self.answer_asker(Ok(Queued { dev_run, ahead })),
+                LaneEffect::AnswerTooLate { .. } => {
+                    let why = "the log took longer than a development run waits".to_owned();
+                    self.answer_asker(Err(No::Infrastructure(InfrastructureFailure::Records { why })));
+                }
                 LaneEffect::AnswerNotRecorded { .. } => self.not_recorded(),
                 LaneEffect::AnswerEnd { dev_run, end } => self.answer_end(dev_run, &end),
             }
@@ -177,10 +187,12 @@ impl LaneActor {
             run: spec.run,
             arrival: *arrival,
             limit: ask.limit,
+            since: ask.since,
+            latest: ask.latest,
         });
     }
 
-    fn start_on(&self, hold: HoldId, limit: Option<thermite_core::time::Span>) {
+    fn start_on(&self, hold: HoldId, limit: Option<Span>) {
         if let (Some(under_way), Some(doors)) = (&self.under_way, self.members.get(&hold.member)) {
             doors.start.do_send(StartDevRun { hold, spec: under_way.spec.clone(), limit });
         }
@@ -226,17 +238,21 @@ impl Handler<AskLane> for LaneActor {
     type Result = ResponseFuture<Result<Queued, No>>;
 
     fn handle(&mut self, msg: AskLane, ctx: &mut Self::Context) -> Self::Result {
+        let now = self.clock.now();
         let ask = Ask {
             dev_run: msg.spec.dev_run,
             run: msg.spec.run,
             arrival: msg.arrival,
             limit: Some(msg.spec.contract.dev_run_max),
             caller: msg.caller,
+            since: now,
+            latest: now + msg.wait,
         };
-        let effects = match self.lane.ask(ask) {
-            Ok(effects) => effects,
-            Err(refusal) => return Box::pin(std::future::ready(Err(No::Refusal(refusal)))),
-        };
+        let gave = self.lane.take(now, LaneTakes::Ask(ask));
+        if let Some(Answer::Refused(refusal)) = gave.answer {
+            self.carry_out(gave.effects, ctx);
+            return Box::pin(std::future::ready(Err(No::Refusal(refusal))));
+        }
         let (asker, answer) = oneshot::channel();
         self.under_way = Some(UnderWay {
             spec: Arc::new(msg.spec),
@@ -245,7 +261,7 @@ impl Handler<AskLane> for LaneActor {
             askers: vec![asker],
             enders: Vec::new(),
         });
-        self.carry_out(effects, ctx);
+        self.carry_out(gave.effects, ctx);
         Box::pin(async move { answer.await.unwrap_or(Err(No::ending())) })
     }
 }

@@ -10,6 +10,7 @@ mod door;
 mod events;
 #[cfg(feature = "host")]
 pub mod host;
+mod input_log;
 mod judge_queue;
 mod lane;
 pub mod member;

@@ -8,18 +8,21 @@ use tracing::{debug, error};
 
 use thermite_core::device::DeviceInput;
 use thermite_core::ids::{Arrival, DevRunId, Holder, LaneId, MemberId, RunId};
+use thermite_core::input_log::PoolTakes;
 use thermite_core::judge_queue::JudgeInput;
 use thermite_core::lane::LaneInput;
-use thermite_core::pool::{Pool, PoolEffect, PoolInput};
-use thermite_core::time::Span;
-use thermite_core::wait::{Wait, WaitEnd, WaitReason};
+use thermite_core::pool::{JudgesDevice, Overlooked, Pool, PoolEffect, PoolInput};
+use thermite_core::time::{Moment, Span};
+use thermite_core::wait::Wait;
 
 use crate::alarm::Alarm;
 use crate::events::Events;
+use crate::input_log::Traced;
 use crate::judge_queue::{JudgeQueueActor, ToJudge};
 use crate::lane::{LaneActor, ToLane};
 use crate::member::{MemberDoors, ToMember};
 use crate::ports::Clock;
+use crate::view::RigHappening;
 
 /// Says something to the pool.
 #[derive(Message)]
@@ -35,6 +38,8 @@ pub(crate) struct JoinLine {
     pub(crate) run: RunId,
     pub(crate) arrival: Arrival,
     pub(crate) limit: Option<Span>,
+    pub(crate) since: Moment,
+    pub(crate) latest: Moment,
 }
 
 /// What the pool knows.
@@ -46,32 +51,53 @@ pub(crate) struct LookAtPool;
 #[derive(MessageResponse)]
 pub(crate) struct PoolLook {
     pub(crate) waits: Vec<(LaneId, DevRunId, Wait)>,
-    pub(crate) judge: Option<(WaitReason, WaitEnd)>,
+    pub(crate) device: JudgesDevice,
+    /// How often the watchdog has found someone.
+    pub(crate) overlooked: u64,
 }
 
 /// All members and waiters of a rig.
 pub(crate) struct PoolActor {
-    pub(crate) pool: Pool,
+    pub(crate) pool: Traced<Pool>,
     pub(crate) clock: Rc<dyn Clock>,
     pub(crate) events: Rc<Events>,
     pub(crate) members: BTreeMap<MemberId, MemberDoors>,
     pub(crate) lanes: BTreeMap<LaneId, Addr<LaneActor>>,
     pub(crate) judge: Addr<JudgeQueueActor>,
+    pub(crate) watchdog: Watchdog,
     pub(crate) alarm: Alarm,
+}
+
+/// Reports whoever waits beside a free ready device, once each time it comes to that (rule A9).
+#[derive(Default)]
+pub(crate) struct Watchdog {
+    seen: Option<Overlooked>,
+    found: u64,
+}
+
+impl Watchdog {
+    fn look(&mut self, pool: &Pool, events: &Events) {
+        let seen = pool.overlooked();
+        if let Some(who) = seen.filter(|_| seen != self.seen) {
+            self.found += 1;
+            error!(fault = %who, "a waiter was overlooked");
+            events.tell(RigHappening::Alarm { what: who.to_string() });
+        }
+        self.seen = seen;
+    }
 }
 
 impl PoolActor {
     fn take(&mut self, input: PoolInput, ctx: &mut Context<Self>) {
         let now = self.clock.now();
         debug!(?input, "pool takes");
-        let mut effects = self.pool.advance(now); // Deadlines first: a late timer must not change an outcome.
-        effects.extend(self.pool.handle(now, input));
+        let effects = self.pool.take(now, PoolTakes::Input(input)).effects;
         self.carry_out(effects, ctx);
     }
 
     fn ring(&mut self, ctx: &mut Context<Self>) {
         self.alarm.rung();
-        let effects = self.pool.advance(self.clock.now());
+        let effects = self.pool.take(self.clock.now(), PoolTakes::Time).effects;
         self.carry_out(effects, ctx);
     }
 
@@ -99,9 +125,7 @@ impl PoolActor {
             }
         }
         self.events.stir();
-        if let Some(fault) = self.pool.overlooked() {
-            error!(fault, "a waiter was overlooked");
-        }
+        self.watchdog.look(&self.pool, &self.events);
         let deadline = self.pool.next_deadline().map(|next| next.0);
         self.alarm.set(ctx, &self.clock, deadline, Self::ring);
     }
@@ -139,9 +163,9 @@ impl Handler<JoinLine> for PoolActor {
     type Result = ();
 
     fn handle(&mut self, msg: JoinLine, ctx: &mut Self::Context) {
-        let JoinLine { lane, dev_run, run, arrival, limit } = msg;
+        let JoinLine { lane, dev_run, run, arrival, limit, since, latest } = msg;
         let acceptable = self.pool.acceptable(lane);
-        self.take(PoolInput::Ask { lane, dev_run, run, arrival, acceptable, limit }, ctx);
+        self.take(PoolInput::Ask { lane, dev_run, run, arrival, acceptable, limit, since, latest }, ctx);
     }
 }
 
@@ -149,6 +173,71 @@ impl Handler<LookAtPool> for PoolActor {
     type Result = PoolLook;
 
     fn handle(&mut self, _: LookAtPool, _: &mut Self::Context) -> PoolLook {
-        PoolLook { waits: self.pool.waits(), judge: self.pool.judge_reason() }
+        PoolLook { waits: self.pool.waits(), device: self.pool.judges_device(), overlooked: self.watchdog.found }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use thermite_core::device::MemberEvent;
+    use thermite_core::pool::{Discipline, JudgeWork};
+
+    use super::*;
+    use crate::ports::NoInputLog;
+
+    struct Still;
+
+    impl Clock for Still {
+        fn now(&self) -> Moment {
+            Moment::START
+        }
+
+        fn wall_ms(&self) -> u64 {
+            0
+        }
+    }
+
+    /// A pool that a fault made forget its waiter: no matching pass came after the records could be written again.
+    fn forgetful() -> Pool {
+        let mut pool = Pool::new([(MemberId(0), Discipline::JudgeFirst)]);
+        let lane = LaneId::new(1).expect("lane 1 exists");
+        let ready = MemberEvent::Ready { last: 0 };
+        for input in [
+            PoolInput::Member { member: MemberId(0), event: ready },
+            PoolInput::JudgeWork(JudgeWork { version: 1, ..JudgeWork::default() }),
+            PoolInput::Recording(false),
+            PoolInput::Ask {
+                lane,
+                dev_run: DevRunId(uuid::Uuid::nil()),
+                run: RunId(uuid::Uuid::nil()),
+                arrival: Arrival(1),
+                acceptable: vec![MemberId(0)],
+                limit: None,
+                since: Moment::START,
+                latest: Moment::from_millis(1_000),
+            },
+        ] {
+            pool.handle(Moment::START, input);
+        }
+        let mut state = serde_json::to_value(&pool).expect("a state has JSON");
+        state["recording"] = true.into();
+        serde_json::from_value(state).expect("it is a pool's state")
+    }
+
+    #[test]
+    fn the_watchdog_tells_whom_it_finds_once_and_counts() {
+        let events = Events::new(Rc::new(Still));
+        let mut heard = events.sender().subscribe();
+        let pool = Traced::new(forgetful(), Rc::new(NoInputLog));
+        let mut watchdog = Watchdog::default();
+
+        watchdog.look(&pool, &events);
+        watchdog.look(&pool, &events);
+
+        let told = heard.try_recv().expect("it was told");
+        let RigHappening::Alarm { what } = &told.what else { panic!("{told:?}") };
+        assert!(what.ends_with("of lane 1 waits although device 0 is free and may serve it"), "{what}");
+        assert!(heard.try_recv().is_err(), "it is told once");
+        assert_eq!(watchdog.found, 1);
     }
 }

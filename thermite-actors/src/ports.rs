@@ -13,6 +13,7 @@ use thermite_core::dev_run::{DevRunSpec, Exit};
 use thermite_core::ended::Ended;
 use thermite_core::fold::RigHistory;
 use thermite_core::ids::{Arrival, DevRunId, HoldId, JobId, LaneId, MemberId, RunId};
+use thermite_core::input_log::Line;
 use thermite_core::job::{JobSpec, PinnedChange, StageKind};
 use thermite_core::log::LogEntry;
 use thermite_core::readiness::Reading;
@@ -383,6 +384,28 @@ pub trait Records {
         drop(checkpoint);
         Box::pin(std::future::ready(Ok(())))
     }
+}
+
+/// Where the inputs of the policy's machines are logged, so that a decision can be replayed (rule D10). It explains; it
+/// is not the truth, and must never hold the policy up.
+pub trait InputLog {
+    /// The stretch of the log that lines go into now; none where nothing is kept. A machine tells its state before its
+    /// first step of each stretch, so that each replays alone.
+    fn epoch(&self) -> Option<u64>;
+    /// Keeps a line. What cannot be kept is counted, and a new stretch begins once it can.
+    fn write(&self, line: Line);
+}
+
+/// No input log, for embedders that do not want one: nothing can be replayed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoInputLog;
+
+impl InputLog for NoInputLog {
+    fn epoch(&self) -> Option<u64> {
+        None
+    }
+
+    fn write(&self, _: Line) {}
 }
 
 /// How the rig is set up.

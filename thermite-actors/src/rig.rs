@@ -15,10 +15,11 @@ use thermite_core::lane::Caller;
 use thermite_core::refusal::{InfrastructureFailure, Refusal};
 use thermite_core::run::RunState;
 use thermite_core::settings::LiveSettings;
+use thermite_core::why::Explanation;
 
 use crate::door::{self, Door};
 use crate::noise::DeviceNoise;
-use crate::ports::{Clock, Ids, MemberPorts, Records, RigSettings, RunRequest, Workspaces};
+use crate::ports::{Clock, Ids, InputLog, MemberPorts, Records, RigSettings, RunRequest, Workspaces};
 use crate::view::{DevRunRow, JobRow, RigEvent, RigView, RunRow, SettingsView};
 
 /// Everything a rig is made of.
@@ -33,6 +34,8 @@ pub struct RigSetup {
     pub clock: Rc<dyn Clock>,
     /// Names and luck.
     pub ids: Rc<dyn Ids>,
+    /// The log of what the policy's machines took and decided.
+    pub inputs: Rc<dyn InputLog>,
     /// How it is set up.
     pub settings: RigSettings,
 }
@@ -288,6 +291,24 @@ impl Rig {
     /// Refused for a device that is not there or is not quarantined.
     pub async fn clear_alarm(&self, device: MemberId) -> Result<(), No> {
         self.ask_door(door::AskClear(device)).await?
+    }
+
+    /// Why something waits, or came out as it did: a run, a job, a development run, or a device (`0`, `device-0`, its
+    /// UUID).
+    ///
+    /// # Errors
+    /// Refused where nothing has that name.
+    pub async fn why(&self, id: String) -> Result<Explanation, No> {
+        self.ask_door(door::why::Why(id)).await?
+    }
+
+    /// How many entries the rig keeps of work in its memory, beside its machines' states and the records: none once all
+    /// work is over.
+    ///
+    /// # Errors
+    /// Where the rig has ended.
+    pub async fn kept(&self) -> Result<usize, No> {
+        self.ask_door(door::Kept).await
     }
 
     /// What happens from here on; a slow reader is told that it missed some.

@@ -14,11 +14,13 @@ use thermite_core::time::Span;
 
 mod clock;
 mod device;
+mod input_log;
 mod records;
 mod workspaces;
 
 pub use clock::{Luck, PausedClock, SeededIds};
 pub use device::{Call, DevRunScript, Happened, ScriptedDevice, StartScript, StopScript};
+pub use input_log::MemoryInputLog;
 pub use records::MemoryRecords;
 pub use workspaces::ScriptedWorkspaces;
 

@@ -40,6 +40,8 @@ pub struct RigView {
     pub jobs_live: usize,
     /// Why the records cannot be written, where they cannot.
     pub records_fault: Option<String>,
+    /// How often the watchdog found someone who waited beside a free ready device (rule A9); 0 is the rule.
+    pub overlooked: u64,
     /// What development runs left behind, which lives on until the rig ends (rule C3): the first processes of it.
     #[serde(default)]
     pub leftovers: Vec<LeftoverRow>,
@@ -147,7 +149,12 @@ pub struct DevRunRow {
 #[serde(rename_all = "snake_case", tag = "status")]
 pub enum DevRunStatus {
     /// The asking is being made durable.
-    Recording,
+    Recording {
+        /// Its certificate.
+        wait: Wait,
+        /// The one sentence (rule A9).
+        sentence: String,
+    },
     /// It waits.
     Waiting {
         /// Its certificate.
@@ -159,6 +166,10 @@ pub enum DevRunStatus {
     Starting {
         /// Its hold.
         hold: HoldId,
+        /// Its certificate: the same latest moment.
+        wait: Wait,
+        /// The one sentence (rule A9).
+        sentence: String,
     },
     /// It runs.
     Running {
@@ -175,12 +186,29 @@ pub enum DevRunStatus {
         hold: HoldId,
         /// Why.
         cause: StopCause,
+        /// The certificate of the proof.
+        wait: Wait,
+        /// The one sentence (rule A9).
+        sentence: String,
     },
     /// It is over.
     Ended {
         /// How.
         end: DevRunEnd,
     },
+}
+
+impl DevRunStatus {
+    /// The certificate and its one sentence, where it waits for anything.
+    pub fn wait(&self) -> Option<(&Wait, &str)> {
+        match self {
+            DevRunStatus::Recording { wait, sentence }
+            | DevRunStatus::Waiting { wait, sentence }
+            | DevRunStatus::Starting { wait, sentence, .. }
+            | DevRunStatus::Stopping { wait, sentence, .. } => Some((wait, sentence)),
+            DevRunStatus::Running { .. } | DevRunStatus::Ended { .. } => None,
+        }
+    }
 }
 
 /// One job.
@@ -219,7 +247,12 @@ pub struct JobRow {
 #[serde(rename_all = "snake_case", tag = "status")]
 pub enum JobStatus {
     /// Its acceptance is being made durable.
-    Recording,
+    Recording {
+        /// Its certificate.
+        wait: Wait,
+        /// The one sentence (rule A9).
+        sentence: String,
+    },
     /// It waits.
     Waiting {
         /// Its certificate.
@@ -237,7 +270,12 @@ pub enum JobStatus {
         sentence: Option<String>,
     },
     /// What follows is being made durable.
-    Concluding,
+    Concluding {
+        /// Its certificate.
+        wait: Wait,
+        /// The one sentence (rule A9).
+        sentence: String,
+    },
     /// It is over.
     Ended {
         /// How.
@@ -247,6 +285,19 @@ pub enum JobStatus {
         /// SHA-256 of the screening's record, where it was won.
         screening: Option<String>,
     },
+}
+
+impl JobStatus {
+    /// The one sentence, where it waits for anything.
+    pub fn sentence(&self) -> Option<&str> {
+        match self {
+            JobStatus::Recording { sentence, .. }
+            | JobStatus::Waiting { sentence, .. }
+            | JobStatus::Concluding { sentence, .. } => Some(sentence),
+            JobStatus::Measuring { sentence, .. } => sentence.as_deref(),
+            JobStatus::Ended { .. } => None,
+        }
+    }
 }
 
 /// Something that happened.
@@ -290,5 +341,10 @@ pub enum RigHappening {
         member: MemberId,
         /// What it does.
         state: DeviceView,
+    },
+    /// Something is so that must never be: a fault of the rig itself.
+    Alarm {
+        /// What, as a sentence.
+        what: String,
     },
 }

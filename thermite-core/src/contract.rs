@@ -162,8 +162,12 @@ impl Contract {
     pub fn stage_worst(&self) -> Span {
         let blocks = u64::from(limits::NOISE_BLOCKS.saturating_add(self.blocks_most));
         let with_thrown = blocks + blocks.div_ceil(4).max(5);
-        let block = 6 * self.measure_max.as_millis() + limits::READY_WAIT_MAX.as_millis();
-        let set_up = 2 * (self.build_max.as_millis() + self.check_max.as_millis());
+        // The look that finds the device ready, and the readings around the block.
+        let readings = 3 * limits::CPU_READING_MAX.as_millis();
+        let block = 6 * self.measure_max.as_millis() + limits::READY_WAIT_MAX.as_millis() + readings;
+        // Both sides are laid out by git: a fetch and a checkout each.
+        let laid_out = 4 * limits::GIT_COMMAND_MAX.as_millis();
+        let set_up = laid_out + 2 * (self.build_max.as_millis() + self.check_max.as_millis());
         Span::millis(set_up.saturating_add(with_thrown.saturating_mul(block)))
     }
 

@@ -11,7 +11,7 @@ use crate::limits;
 use crate::time::{Moment, Span};
 
 /// A device as its owner sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DeviceState {
     /// What earlier holds left behind is being found and ended; nothing is granted.
     Sweeping {
@@ -53,7 +53,7 @@ pub enum DeviceState {
 }
 
 /// How far the work under a hold is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Work {
     /// A development run is being prepared and started.
     Starting {
@@ -74,7 +74,7 @@ pub enum Work {
 }
 
 /// What a device takes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DeviceInput {
     /// Start work under a fresh hold.
     Start {
@@ -145,7 +145,7 @@ pub enum DeviceInput {
 }
 
 /// What a device wants done.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum DeviceEffect {
     /// Find and end what earlier holds left behind.
     Sweep,
@@ -171,7 +171,7 @@ pub enum DeviceEffect {
 }
 
 /// What a member of a pool says to it; a device's and a runner's words are the same.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum MemberEvent {
     /// It can take work; its next hold is `last + 1`.
     Ready {
@@ -198,7 +198,7 @@ pub enum MemberEvent {
 }
 
 /// One local device.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Device {
     member: MemberId,
     last: u64,
@@ -235,6 +235,10 @@ pub enum DeviceView {
         hold: HoldId,
         /// Why.
         cause: StopCause,
+        /// Since when.
+        since: Moment,
+        /// When it is proved, or the device is out of service.
+        until: Moment,
     },
     /// Out of service.
     Out {
@@ -409,8 +413,9 @@ impl Device {
                 };
                 DeviceView::Held { hold: hold(*number), by: *by, running_since, limit_at }
             }
-            DeviceState::Stopping { number, cause, .. } => {
-                DeviceView::Stopping { hold: hold(*number), cause: cause.clone() }
+            DeviceState::Stopping { number, cause, until } => {
+                let since = *until - limits::PROOF_MAX;
+                DeviceView::Stopping { hold: hold(*number), cause: cause.clone(), since, until: *until }
             }
             DeviceState::Out { why, next_try } => DeviceView::Out { why: why.clone(), next_try: *next_try },
             DeviceState::Quarantined { why } => DeviceView::Quarantined { why: why.clone() },

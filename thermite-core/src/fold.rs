@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dev_run::{DevRunEnd, DevRunSpec};
 use crate::ended::{EndOrder, Ended};
-use crate::ids::{Arrival, DevRunId, JobId, MemberId, RunId};
+use crate::ids::{Arrival, DevRunId, JobId, LaneId, MemberId, RunId};
 use crate::job::{JobOutcome, JobSpec, StageKind};
 use crate::limits;
 use crate::log::LogEntry;
@@ -33,6 +33,9 @@ pub struct RunHistory {
     pub champion: String,
     /// The idempotency key it was asked with.
     pub key: Option<String>,
+    /// The job that moved its champion last, where one did.
+    #[serde(default)]
+    pub moved_by: Option<JobId>,
 }
 
 /// A job as the log tells it.
@@ -73,6 +76,32 @@ pub struct DevRunHistory {
     pub started: bool,
     /// How it ended.
     pub end: Option<DevRunEnd>,
+    /// Who had the device when it gave up, where somebody had.
+    #[serde(default)]
+    pub behind: Option<Behind>,
+}
+
+/// Who has a device, as the log tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case", tag = "who")]
+pub enum Behind {
+    /// The judge.
+    Job {
+        /// For which job.
+        job: JobId,
+        /// The device.
+        member: MemberId,
+    },
+    /// A lane.
+    DevRun {
+        /// For which development run.
+        dev_run: DevRunId,
+        /// The lane.
+        lane: LaneId,
+        /// The device.
+        member: MemberId,
+    },
 }
 
 /// Everything the log tells.
@@ -100,6 +129,9 @@ pub struct RigHistory {
     /// The newest measure of noise for each key.
     #[serde(with = "crate::pairs")]
     pub noise: BTreeMap<NoiseKey, Noise>,
+    /// Who has each device.
+    #[serde(default)]
+    pub holding: BTreeMap<MemberId, Behind>,
     /// Measures that are not to be used any more.
     #[serde(default)]
     pub doubted: BTreeSet<NoiseKey>,
@@ -133,7 +165,8 @@ impl RigHistory {
 
     /// What these facts end, with all that the log says of it once they are added.
     pub fn ended_by(&self, entries: &[LogEntry]) -> Vec<Ended> {
-        let mut touched = RigHistory::default();
+        // Who held the device is told with who gave up on it.
+        let mut touched = RigHistory { holding: self.holding.clone(), ..RigHistory::default() };
         for entry in entries {
             match entry {
                 LogEntry::JobEnded { job, .. } => {
@@ -191,7 +224,10 @@ impl RigHistory {
 
     fn take(&mut self, entry: LogEntry) {
         match entry {
-            LogEntry::RigStarted => self.starts += 1,
+            LogEntry::RigStarted => {
+                self.starts += 1;
+                self.holding.clear();
+            }
             LogEntry::RigRestored { numbers_skipped } => {
                 self.last_arrival = self.last_arrival.saturating_add(numbers_skipped);
                 let highest = self.last_holds.values().copied().max().unwrap_or(0).max(self.hold_floor);
@@ -199,7 +235,8 @@ impl RigHistory {
             }
             LogEntry::RunStarted { run, spec, key } => {
                 let champion = spec.champion.clone();
-                self.runs.insert(run, RunHistory { spec: *spec, state: RunState::Running, champion, key });
+                self.runs
+                    .insert(run, RunHistory { spec: *spec, state: RunState::Running, champion, key, moved_by: None });
             }
             LogEntry::RunChanged { run, state } => {
                 if let Some(known) = self.runs.get_mut(&run) {
@@ -228,12 +265,14 @@ impl RigHistory {
             }
             LogEntry::StageStarted { job, stage, attempt, hold } => {
                 self.held(hold.member, hold.number);
+                self.holding.insert(hold.member, Behind::Job { job, member: hold.member });
                 if let Some(known) = self.jobs.get_mut(&job) {
                     known.stage = stage;
                     known.attempt = attempt;
                 }
             }
             LogEntry::ScreeningWon { job, hold, record } => {
+                self.jobs_hold_is_over(job);
                 if let Some(known) = self.jobs.get_mut(&job) {
                     known.stage = StageKind::Confirmation;
                     known.attempt = 0;
@@ -243,12 +282,14 @@ impl RigHistory {
             // A full disk is waited for; it is no attempt that failed.
             LogEntry::AttemptFailed { why: InfrastructureFailure::DiskFull { .. }, .. } => {}
             LogEntry::AttemptFailed { job, why, .. } => {
+                self.jobs_hold_is_over(job);
                 if let Some(known) = self.jobs.get_mut(&job) {
                     known.failures.push(why.to_string());
                 }
             }
-            LogEntry::SentBack { .. } => {}
+            LogEntry::SentBack { job } => self.jobs_hold_is_over(job),
             LogEntry::JobEnded { job, outcome, record } => {
+                self.jobs_hold_is_over(job);
                 // INVARIANT: a verdict is given once (rule D7); a second entry would be a fault of the writer.
                 if let Some(known) = self.jobs.get_mut(&job)
                     && known.end.is_none()
@@ -257,9 +298,10 @@ impl RigHistory {
                     self.over.jobs.push_back(job);
                 }
             }
-            LogEntry::ChampionMoved { run, to, .. } => {
+            LogEntry::ChampionMoved { run, to, by, .. } => {
                 if let Some(known) = self.runs.get_mut(&run) {
                     known.champion = to;
+                    known.moved_by = Some(by);
                 }
             }
             LogEntry::VerdictSettled { job, key } => self.settle(job, key),
@@ -292,23 +334,35 @@ impl RigHistory {
             }
             LogEntry::DevRunAsked { spec, arrival, key } => {
                 self.arrived(arrival);
-                self.dev_runs.insert(spec.dev_run, DevRunHistory { spec: *spec, key, started: false, end: None });
+                self.dev_runs
+                    .insert(spec.dev_run, DevRunHistory { spec: *spec, key, started: false, end: None, behind: None });
             }
             LogEntry::DevRunStarted { dev_run, hold } => {
                 self.held(hold.member, hold.number);
                 if let Some(known) = self.dev_runs.get_mut(&dev_run) {
                     known.started = true;
+                    let lane = known.spec.lane;
+                    self.holding.insert(hold.member, Behind::DevRun { dev_run, lane, member: hold.member });
                 }
             }
             LogEntry::DevRunEnded { dev_run, end } => {
+                self.holding
+                    .retain(|_, held| !matches!(held, Behind::DevRun { dev_run: held, .. } if *held == dev_run));
                 if let Some(known) = self.dev_runs.get_mut(&dev_run)
                     && known.end.is_none()
                 {
+                    if let DevRunEnd::GaveUp { .. } = end {
+                        known.behind = self.holding.values().next().copied();
+                    }
                     known.end = Some(end);
                     self.over.dev_runs.push_back(dev_run);
                 }
             }
         }
+    }
+
+    fn jobs_hold_is_over(&mut self, job: JobId) {
+        self.holding.retain(|_, held| !matches!(held, Behind::Job { job: held, .. } if *held == job));
     }
 
     /// The measures of noise that may still be used, as far as the log tells; their age is the asker's to see to.

@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use serde::{Deserialize, Serialize};
+
 use crate::block::is_steered;
 use crate::fold::RigHistory;
 use crate::hold::HoldEnd;
@@ -23,10 +25,10 @@ mod view;
 mod words;
 
 use reuse::{Given, champion_moved, is_adopted};
-pub use view::{LiveJob, Standing};
+pub use view::{JobWaits, LiveJob, Standing};
 pub use words::{JudgeEffect, JudgeFact, JudgeInput, StageResult, Submission, Submit, Ticket};
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum JobState {
     /// Its acceptance is being made durable.
     Recording,
@@ -46,7 +48,7 @@ enum JobState {
 }
 
 /// What follows once it is durable.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Then {
     /// The confirmation, elsewhere where there is another judge's device (rule B6).
     Confirm { screened_on: MemberId },
@@ -56,7 +58,7 @@ enum Then {
     End { outcome: JobOutcome },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Job {
     run: RunId,
     arrival: Arrival,
@@ -77,7 +79,7 @@ struct Job {
     state: JobState,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Run {
     /// What is durable; nothing while its start is still on its way.
     state: Option<RunState>,
@@ -89,7 +91,7 @@ struct Run {
 }
 
 /// All jobs of all runs.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JudgeQueue {
     /// How many devices judge: with one, a device too noisy for the contract ends the job at once.
     devices: usize,
@@ -489,7 +491,7 @@ impl JudgeQueue {
         };
         self.dequeue(id);
         let job = self.jobs.get_mut(&id).expect("the picked job is one of the queue's");
-        job.attempt += 1;
+        job.attempt = job.attempt.saturating_add(1);
         job.lacked_room = false;
         job.state = JobState::Held { hold, started: false };
         let fact = JudgeFact::StageStarted { stage: job.stage, attempt: job.attempt, hold };
@@ -521,9 +523,9 @@ impl JudgeQueue {
                 (JudgeFact::AttemptFailed { stage, hold, why }, Then::Retry { rests_until })
             }
             StageResult::Infrastructure(why) => {
-                job.failures += 1;
+                job.failures = job.failures.saturating_add(1);
                 if let InfrastructureFailure::ChangeKilled { killed, .. } = why {
-                    job.killed += killed;
+                    job.killed = job.killed.saturating_add(killed);
                 }
                 let alone_too_noisy = self.devices == 1 && matches!(why, InfrastructureFailure::TooNoisy { .. });
                 // Whoever kills without looking at the label does not hit one alone so often: the change ends itself.
@@ -593,7 +595,7 @@ impl JudgeQueue {
             HoldEnd::NotStarted => {
                 self.busy.remove(&id);
                 if let Some(job) = self.jobs.get_mut(&id) {
-                    job.attempt -= 1;
+                    job.attempt = job.attempt.saturating_sub(1);
                 }
                 self.enqueue(id, None, out);
                 self.tell(out);

@@ -23,7 +23,7 @@ pub enum Caller {
 }
 
 /// What a lane is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ask {
     /// The development run.
     pub dev_run: DevRunId,
@@ -35,10 +35,14 @@ pub struct Ask {
     pub limit: Option<Span>,
     /// Whether a caller's stream is attached.
     pub caller: Caller,
+    /// Since when it waits.
+    pub since: Moment,
+    /// The moment no wait of it passes (rules A6, A9): fixed when it is asked for, and never put off.
+    pub latest: Moment,
 }
 
 /// A lane and what it does.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LaneState {
     /// It has no development run.
     Idle,
@@ -88,7 +92,7 @@ pub enum LaneState {
 }
 
 /// What a lane takes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LaneInput {
     /// The asking is durable.
     AskRecorded,
@@ -159,7 +163,7 @@ pub enum LaneInput {
 }
 
 /// What a lane wants done.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LaneEffect {
     /// Make the asking durable.
     RecordAsk,
@@ -215,6 +219,11 @@ pub enum LaneEffect {
         /// How many are served before it.
         ahead: u32,
     },
+    /// Answer the asker: the records took too long.
+    AnswerTooLate {
+        /// Which development run.
+        dev_run: DevRunId,
+    },
     /// Answer the asker: the records cannot be written.
     AnswerNotRecorded {
         /// Which development run.
@@ -230,7 +239,7 @@ pub enum LaneEffect {
 }
 
 /// One lane.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lane {
     lane: LaneId,
     state: LaneState,
@@ -240,6 +249,11 @@ impl Lane {
     /// A lane without a development run.
     pub fn new(lane: LaneId) -> Lane {
         Lane { lane, state: LaneState::Idle }
+    }
+
+    /// Which lane it is.
+    pub fn id(&self) -> LaneId {
+        self.lane
     }
 
     /// Its state.
@@ -328,15 +342,32 @@ impl Lane {
             let dev_run = ask.dev_run;
             self.stop(dev_run, StopCause::Cancelled, &mut out);
         }
+        // The lane's turn stays until it is known whether the log has the asking.
+        if let LaneState::Recording { ask, stop: stop @ None } = &mut self.state
+            && ask.latest <= now
+        {
+            *stop = Some(StopCause::WaitedTooLong);
+            out.push(LaneEffect::AnswerTooLate { dev_run: ask.dev_run });
+        }
         out
     }
 
     /// The next moment at which [`Lane::advance`] does something, and what it is.
     pub fn next_deadline(&self) -> Option<(Moment, &'static str)> {
-        match self.ask_ref()?.caller {
+        let caller = match self.ask_ref()?.caller {
             Caller::GoneUntil(until) => Some((until, "caller's stream is back")),
             Caller::Attached | Caller::Detached => None,
-        }
+        };
+        let recorded = match &self.state {
+            LaneState::Recording { ask, stop: None } => Some((ask.latest, "asking recorded")),
+            LaneState::Idle
+            | LaneState::Recording { .. }
+            | LaneState::Waiting { .. }
+            | LaneState::Granted { .. }
+            | LaneState::Holding { .. }
+            | LaneState::Ending { .. } => None,
+        };
+        caller.into_iter().chain(recorded).min()
     }
 
     /// Tells all times from `origin` and hold numbers from `lowest` (of the member held): keeps checking finite.
@@ -345,6 +376,12 @@ impl Lane {
             && let Caller::GoneUntil(until) = &mut ask.caller
         {
             *until = until.rebase(origin);
+        }
+        let recording = matches!(self.state, LaneState::Recording { stop: None, .. });
+        if let Some(ask) = self.ask_mut() {
+            ask.since = Moment::START;
+            // From then on the pool has it.
+            ask.latest = if recording { ask.latest.rebase(origin) } else { Moment::START };
         }
         match &mut self.state {
             LaneState::Granted { hold, .. } | LaneState::Holding { hold, .. } => hold.number -= lowest(hold.member),
@@ -504,10 +541,10 @@ fn stopped_unstarted(stop: Option<StopCause>) -> DevRunEnd {
     match stop {
         Some(StopCause::RunEnded) => DevRunEnd::GaveUp { why: GaveUp::RunEnded },
         Some(StopCause::RigEnding) => DevRunEnd::RigEnded,
+        Some(StopCause::WaitedTooLong) => DevRunEnd::GaveUp { why: GaveUp::OutOfService },
         Some(
             StopCause::Cancelled
             | StopCause::StageOver
-            | StopCause::WaitedTooLong
             | StopCause::LimitReached { .. }
             | StopCause::Exited { .. }
             | StopCause::StartFailed { .. },

@@ -49,6 +49,9 @@ pub const DIRECT_SAMPLE: Span = Span::millis(500);
 /// The kernel's own decay of the one-minute load average.
 pub const LOAD_DECAY: Span = Span::seconds(60);
 
+/// What a stage's turn takes at most beside its own steps: its grant, its records, the proof of its stop, and the rest
+/// after a failure. For certificates (rule A9).
+pub const STAGE_TURN_MAX: Span = Span::seconds(30);
 /// Infrastructure failures after which a job ends without a verdict (rule D5).
 pub const INFRASTRUCTURE_FAILURES_MAX: u32 = 5;
 /// How long a job rests after an infrastructure failure before its next attempt.
@@ -240,3 +243,12 @@ pub const PRUNE_ROWS_MAX: u32 = 512;
 pub const STORE_PRUNE_MAX: Span = Span::seconds(30);
 /// How long a commit stays in the git store that nothing refers to: what is being submitted refers to it soon.
 pub const STORE_KEPT_MIN: Span = Span::hours(1);
+
+/// The largest line of the input log read, in bytes: the state of a judge queue with all jobs that may wait.
+pub const INPUT_LINE_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// The size at which a segment of the input log is closed and the next begins, in bytes.
+pub const INPUT_SEGMENT_BYTES: u64 = 8 * 1024 * 1024;
+/// The input log kept, in bytes of all its segments; the oldest go first.
+pub const INPUT_LOG_BYTES_MAX: u64 = 128 * 1024 * 1024;
+/// Entries of the input log on their way to the disk; beyond them entries are left out, counted, and a segment begins.
+pub const INPUT_LOG_WAITING_MAX: usize = 8_192;

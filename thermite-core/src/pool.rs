@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::device::MemberEvent;
 use crate::hold::{HoldEnd, StopCause};
 use crate::ids::{Arrival, DevRunId, HoldId, Holder, JobId, LaneId, MemberId, RunId};
@@ -13,11 +15,13 @@ use crate::refusal::GaveUp;
 use crate::time::{Moment, Span};
 
 mod view;
+mod watchdog;
 
-pub use view::{HolderView, MemberView};
+pub use view::{HolderView, JudgesDevice, MemberView};
+pub use watchdog::Overlooked;
 
 /// Whom a member serves, and in what order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Discipline {
     /// The core's shared device: lanes only while the judge has no work that may use it (rule A2).
     JudgeFirst,
@@ -32,7 +36,7 @@ pub enum Discipline {
 }
 
 /// One stage that the judge wants a device for, or has one for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct WorkEntry {
     /// The job.
     pub job: JobId,
@@ -53,7 +57,7 @@ pub struct WorkEntry {
 }
 
 /// What the judge has to do, told whole each time.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JudgeWork {
     /// Rises with each telling.
     pub version: u64,
@@ -66,7 +70,7 @@ pub struct JudgeWork {
 }
 
 /// A development run in the line.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Waiter {
     /// Its lane.
     pub lane: LaneId,
@@ -87,7 +91,7 @@ pub struct Waiter {
 }
 
 /// How far a granted hold is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Grant {
     /// Nobody has claimed it yet.
     Offered { claim_by: Moment },
@@ -100,7 +104,7 @@ enum Grant {
 }
 
 /// For whom a hold is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum HeldFor {
     /// The judge; the stages the grant serves (arrival at most the winner's).
     Judge { serves: Vec<(JobId, StageKind)>, arrival: Arrival },
@@ -113,7 +117,7 @@ enum HeldFor {
     },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum MemberState {
     /// Nothing is known of it since the start of the rig.
     Unknown,
@@ -125,7 +129,7 @@ enum MemberState {
     Out { last: u64 },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Member {
     discipline: Discipline,
     state: MemberState,
@@ -134,7 +138,7 @@ struct Member {
 }
 
 /// What a pool takes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PoolInput {
     /// A lane asks for a device.
     Ask {
@@ -150,6 +154,10 @@ pub enum PoolInput {
         acceptable: Vec<MemberId>,
         /// How long it will hold a device at most.
         limit: Option<Span>,
+        /// Since when it waits: since it was asked for.
+        since: Moment,
+        /// The moment no wait of it passes.
+        latest: Moment,
     },
     /// A lane leaves the line.
     CancelWait {
@@ -192,14 +200,12 @@ pub enum PoolInput {
     Recording(bool),
     /// The disk has, or lacks, the room for new work.
     Room(bool),
-    /// How long those that ask from here on wait at most.
-    WaitMax(Span),
     /// The rig is ending: nothing is granted any more.
     Close,
 }
 
 /// What a pool wants done.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PoolEffect {
     /// Tell a lane its place.
     InLine {
@@ -278,9 +284,8 @@ pub enum PoolEffect {
 }
 
 /// All members and waiters of a rig.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Pool {
-    wait_max: Span,
     members: BTreeMap<MemberId, Member>,
     /// In order of arrival.
     waiters: Vec<Waiter>,
@@ -293,14 +298,13 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of these members, all unknown; a development run waits `wait_max` at most.
-    pub fn new(members: impl IntoIterator<Item = (MemberId, Discipline)>, wait_max: Span) -> Pool {
+    /// A pool of these members, all unknown.
+    pub fn new(members: impl IntoIterator<Item = (MemberId, Discipline)>) -> Pool {
         let members = members
             .into_iter()
             .map(|(member, discipline)| (member, Member { discipline, state: MemberState::Unknown, gone: None }))
             .collect();
         Pool {
-            wait_max,
             members,
             waiters: Vec::new(),
             work: JudgeWork::default(),
@@ -328,12 +332,12 @@ impl Pool {
     pub fn handle(&mut self, now: Moment, input: PoolInput) -> Vec<PoolEffect> {
         let mut out = Vec::new();
         match input {
-            PoolInput::Ask { lane, dev_run, run, arrival, acceptable, limit } => {
-                let latest = now + self.wait_max;
-                let waiter = Waiter { lane, dev_run, run, arrival, acceptable, limit, since: now, latest };
+            PoolInput::Ask { lane, dev_run, run, arrival, acceptable, limit, since, latest } => {
+                let waiter = Waiter { lane, dev_run, run, arrival, acceptable, limit, since, latest };
                 let ahead = self.insert(waiter);
                 out.push(PoolEffect::InLine { lane, dev_run, ahead });
                 self.let_stopped_go(&mut out);
+                self.let_late_go(now, &mut out);
             }
             PoolInput::CancelWait { lane, dev_run } => {
                 let before = self.waiters.len();
@@ -378,7 +382,6 @@ impl Pool {
             }
             PoolInput::Recording(recording) => self.recording = recording,
             PoolInput::Room(room) => self.room = room,
-            PoolInput::WaitMax(most) => self.wait_max = most,
             PoolInput::Close => self.closed = true,
         }
         self.match_all(now, &mut out);
@@ -388,11 +391,7 @@ impl Pool {
     /// Lets every deadline up to `now` pass.
     pub fn advance(&mut self, now: Moment) -> Vec<PoolEffect> {
         let mut out = Vec::new();
-        let due: Vec<Waiter> = self.waiters.extract_if(.., |waiter| waiter.latest <= now).collect();
-        for waiter in due {
-            let why = self.why_gave_up(&waiter);
-            out.push(PoolEffect::GaveUp { lane: waiter.lane, dev_run: waiter.dev_run, why });
-        }
+        self.let_late_go(now, &mut out);
         let mut late = Vec::new();
         for (id, member) in &mut self.members {
             let MemberState::Held { number, grant, held_for } = &mut member.state else { continue };
@@ -474,14 +473,6 @@ impl Pool {
         }
     }
 
-    /// The waiter that stands beside a free ready device it may have, if any: a fault that a watchdog reports (A9).
-    pub fn overlooked(&self) -> Option<String> {
-        if !self.granting() {
-            return None;
-        }
-        self.next_match().map(|found| format!("{found:?} waits beside a free ready device"))
-    }
-
     fn granting(&self) -> bool {
         self.work_known && self.recording && self.room && !self.closed
     }
@@ -499,6 +490,15 @@ impl Pool {
             if let Some(why) = why(run) {
                 out.push(PoolEffect::GaveUp { lane, dev_run, why });
             }
+        }
+    }
+
+    /// Lets those go whose latest moment has come, also those that come to the line after it.
+    fn let_late_go(&mut self, now: Moment, out: &mut Vec<PoolEffect>) {
+        let due: Vec<Waiter> = self.waiters.extract_if(.., |waiter| waiter.latest <= now).collect();
+        for waiter in due {
+            let why = self.why_gave_up(&waiter);
+            out.push(PoolEffect::GaveUp { lane: waiter.lane, dev_run: waiter.dev_run, why });
         }
     }
 

@@ -41,6 +41,12 @@ pub enum Refusal {
         /// What was asked for.
         job: JobId,
     },
+    /// Nothing has that name.
+    #[error("{id} is no run, job, development run or device of this rig")]
+    UnknownId {
+        /// What was asked for.
+        id: String,
+    },
     /// No such development run.
     #[error("development run {dev_run} does not exist")]
     UnknownDevRun {

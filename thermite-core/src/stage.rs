@@ -146,7 +146,7 @@ impl fmt::Display for StepReport {
 }
 
 /// Everything that is fixed before an attempt begins.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StagePlan {
     /// The job.
     pub spec: JobSpec,
@@ -163,6 +163,7 @@ pub struct StagePlan {
     /// The device's lifelong alarm so far: champion-twice blocks that raise it void the attempt.
     pub alarm: HarnessAlarm,
     /// The coins' seed: fresh from the operating system for each attempt.
+    #[serde(with = "crate::record::u64_text")]
     pub seed: u64,
     /// The screening, for a confirmation.
     pub screened: Option<Screened>,
@@ -202,7 +203,7 @@ pub enum Directive {
 }
 
 /// How an attempt ended.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum StageEnd {
     /// With a verdict.
     Decided {
@@ -234,7 +235,7 @@ pub enum StageEnd {
 }
 
 /// One attempt at one stage.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
     plan: StagePlan,
     started: Moment,
@@ -246,7 +247,7 @@ pub struct Stage {
     phase: Phase,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum Phase {
     /// INVARIANT: never empty; the first is asked for.
     SettingUp(VecDeque<StageStep>),
@@ -258,14 +259,14 @@ enum Phase {
 }
 
 /// The blocks under way and what they are for.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum Series {
     Noise { blocks: Vec<TriedBlock> },
     Comparison { noise: NoiseSource, process: Box<Process>, lower: Option<f64>, blocks: Vec<TriedBlock> },
 }
 
 /// The block to come.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum NextBlock {
     /// The device is being read.
     Looking { busy: Option<Busy> },
@@ -276,7 +277,7 @@ enum NextBlock {
 }
 
 /// A device that is waited for.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Busy {
     since: Moment,
     why: String,
@@ -395,6 +396,11 @@ impl Stage {
         stage
     }
 
+    /// The hold it runs under.
+    pub fn hold(&self) -> HoldId {
+        self.plan.hold
+    }
+
     /// What the attempt wants.
     pub fn directive(&self) -> Directive {
         match &self.phase {
@@ -494,7 +500,8 @@ impl Stage {
             } => Some(StageWait {
                 why: busy.why.clone(),
                 since: busy.since,
-                until: busy.since + self.plan.ready_wait_max,
+                // The last look falls on the latest moment of the wait itself, and takes its time.
+                until: busy.since + self.plan.ready_wait_max + limits::CPU_READING_MAX,
             }),
             Phase::SettingUp(_) | Phase::Measuring { .. } | Phase::Ended(_) => None,
         };
@@ -538,6 +545,27 @@ impl Stage {
             last_d: after.map(|(.., d)| d),
             waiting,
         }
+    }
+
+    /// What no attempt can be, where this one is it: one that is read from a file may be anything.
+    pub(crate) fn unsound(&self) -> Option<&'static str> {
+        if self.plan.kit().contract.check().is_err() {
+            return Some("its contract cannot hold");
+        }
+        let Phase::Measuring { series, .. } = &self.phase else {
+            let nothing_to_do = matches!(&self.phase, Phase::SettingUp(to_do) if to_do.is_empty());
+            return nothing_to_do.then_some("it has nothing to set up and does not measure");
+        };
+        let ratios: Vec<f64> = series.blocks().iter().filter_map(TriedBlock::ratio).collect();
+        if !ratios.iter().all(|ratio| ratio.is_finite()) {
+            return Some("a block of it took no time");
+        }
+        let Series::Comparison { noise, process, .. } = series else { return None };
+        let constants = Constants::new(self.plan.stage, &self.plan.kit().contract, noise.noise().scale);
+        if *process.constants() != constants || process.ratios() != ratios {
+            return Some("its evidence is not its blocks'");
+        }
+        process.decision().verdict().map(|_| "it is decided and goes on")
     }
 
     /// The measure of noise there was, where it is of use.

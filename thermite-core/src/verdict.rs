@@ -129,7 +129,8 @@ impl Decision {
 }
 
 /// The running evidence of one stage. A block costs a fixed time, plus the estimate once the evidence suffices.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "ProcessFacts", try_from = "ProcessFacts")]
 pub struct Process {
     constants: Constants,
     bets: [f64; 4],
@@ -140,6 +141,38 @@ pub struct Process {
     crossed: bool,
     ratios: Vec<f64>,
     decision: Decision,
+}
+
+/// What a process follows from: read back, it is made again block by block, so that none can be told that could not be.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct ProcessFacts {
+    constants: Constants,
+    ratios: Vec<f64>,
+}
+
+impl From<Process> for ProcessFacts {
+    fn from(process: Process) -> ProcessFacts {
+        ProcessFacts { constants: process.constants, ratios: process.ratios }
+    }
+}
+
+impl TryFrom<ProcessFacts> for Process {
+    type Error = &'static str;
+
+    fn try_from(facts: ProcessFacts) -> Result<Process, &'static str> {
+        let mut process = Process::new(facts.constants);
+        for ratio in facts.ratios {
+            if process.decision != Decision::Continue {
+                return Err("a decided stage takes no more blocks");
+            }
+            // The times of a block are 64-bit integers, and ln 2^64 is 44.4.
+            if ratio.is_nan() || ratio.abs() > 45.0 {
+                return Err("no block has that ratio");
+            }
+            process.add(ratio);
+        }
+        Ok(process)
+    }
 }
 
 impl Process {

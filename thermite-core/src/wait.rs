@@ -5,6 +5,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{DevRunId, JobId, LaneId, MemberId, RunId};
+use crate::judge_queue::JobWaits;
+use crate::limits;
+use crate::pool::JudgesDevice;
+use crate::stage::StageWait;
 use crate::time::{Moment, Span};
 
 /// Why a waiter waits.
@@ -67,6 +71,13 @@ pub enum WaitReason {
     Records,
     /// The data folder's disk has too little room for new work, or had too little for the job's last attempt.
     DiskFull,
+    /// What was asked for, or what has come of it, is being made durable (rule D7).
+    Durable,
+    /// What ran under its hold is being ended and proved gone (rules A7, A10).
+    StopProof {
+        /// The device.
+        member: MemberId,
+    },
     /// It has been granted the device and is about to start.
     Starting {
         /// The device.
@@ -89,8 +100,40 @@ pub enum WaitEnd {
         /// The moment, on the rig's clock.
         at: Moment,
     },
-    /// With something that has no latest moment; the reason names it.
-    Unbounded,
+    /// With something that has no latest moment.
+    Unbounded {
+        /// What that is.
+        cause: NoLatest,
+    },
+}
+
+/// What a wait can end with that has no latest moment (rule A9): a closed list. A development run never waits for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum NoLatest {
+    /// Its run is paused, until somebody resumes it.
+    PausedRun,
+    /// No runner answers.
+    NoRunner,
+    /// No device is in service, until one is.
+    NoReadyDevice,
+    /// The device takes nothing more, until that is undone.
+    Drained,
+    /// The disk takes no records, or takes its time.
+    DiskFull,
+}
+
+impl fmt::Display for NoLatest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NoLatest::PausedRun => "the run is paused",
+            NoLatest::NoRunner => "no runner answers",
+            NoLatest::NoReadyDevice => "no device is ready",
+            NoLatest::Drained => "the device is drained",
+            NoLatest::DiskFull => "the disk is full or slow",
+        })
+    }
 }
 
 /// A waiter's certificate: the reason, its place, since when, and how the wait ends.
@@ -110,6 +153,61 @@ pub struct Wait {
 }
 
 impl Wait {
+    /// A waiting job's certificate: its own reason or the device's, and a latest moment where there is one.
+    ///
+    /// It holds while the device stays in service, the records can be written, the run goes on, and the rig lives
+    /// (docs/protocol.md, certificates): each of these voids it, and the next one says so.
+    pub fn of_job(now: Moment, since: Moment, waits: &JobWaits, device: &JudgesDevice) -> Wait {
+        let latest = |free_by: Moment| {
+            let rested = waits.rests_until.map_or(now, |until| until + waits.passed_by);
+            WaitEnd::Latest { at: free_by.max(rested).max(now) + waits.ahead_worst + limits::STAGE_TURN_MAX }
+        };
+        let (reason, end) = match device {
+            JudgesDevice::Free { member } => (WaitReason::Starting { member: *member }, latest(now)),
+            // Whose stage it is counts among those ahead; what is left of a hold is its stop.
+            JudgesDevice::Judges { member, job } => {
+                (WaitReason::JudgeHolds { member: *member, job: *job }, latest(now))
+            }
+            JudgesDevice::Lanes { member, lane, dev_run, free_by } => (
+                WaitReason::LaneHolds { member: *member, lane: *lane, dev_run: *dev_run },
+                free_by.map_or(WaitEnd::Unbounded { cause: NoLatest::NoReadyDevice }, latest),
+            ),
+            JudgesDevice::Out { why } => {
+                (WaitReason::NoReadyDevice { why: why.clone() }, WaitEnd::Unbounded { cause: NoLatest::NoReadyDevice })
+            }
+            JudgesDevice::NoRoom => (WaitReason::DiskFull, WaitEnd::Unbounded { cause: NoLatest::DiskFull }),
+            JudgesDevice::NoRecords => (WaitReason::Records, WaitEnd::Unbounded { cause: NoLatest::DiskFull }),
+        };
+        let end = match waits.reason {
+            Some(WaitReason::RunPaused { .. }) => WaitEnd::Unbounded { cause: NoLatest::PausedRun },
+            Some(WaitReason::DiskFull) => WaitEnd::Unbounded { cause: NoLatest::DiskFull },
+            _ => end,
+        };
+        Wait { reason: waits.reason.clone().unwrap_or(reason), place: waits.ahead, since, end }
+    }
+
+    /// The certificate of something that is being made durable: `latest` where it is given up then.
+    pub fn durable(since: Moment, latest: Option<Moment>) -> Wait {
+        let end = latest.map_or(WaitEnd::Unbounded { cause: NoLatest::DiskFull }, |at| WaitEnd::Latest { at });
+        Wait { reason: WaitReason::Durable, place: 0, since, end }
+    }
+
+    /// The certificate of a development run that has a device and has not started.
+    pub fn starting(member: MemberId, since: Moment, latest: Moment) -> Wait {
+        Wait { reason: WaitReason::Starting { member }, place: 0, since, end: WaitEnd::Latest { at: latest } }
+    }
+
+    /// The certificate of a stop that is to be proved.
+    pub fn stop(member: MemberId, since: Moment, until: Moment) -> Wait {
+        Wait { reason: WaitReason::StopProof { member }, place: 0, since, end: WaitEnd::Latest { at: until } }
+    }
+
+    /// The certificate of a stage that waits for a quiet device.
+    pub fn quiet(stage: &StageWait) -> Wait {
+        let reason = WaitReason::DeviceBusy { signals: stage.why.clone() };
+        Wait { reason, place: 0, since: stage.since, end: WaitEnd::Latest { at: stage.until } }
+    }
+
     /// The one sentence for people and agents.
     pub fn sentence(&self, now: Moment) -> String {
         let waited = now.since(self.since);
@@ -119,13 +217,21 @@ impl Wait {
                 format!("at most {} more if every limit ahead is reached", at.since(now))
             }
             WaitEnd::Latest { at } => format!("at most {} more", at.since(now)),
-            WaitEnd::Unbounded => "no latest moment".to_owned(),
+            WaitEnd::Unbounded { cause } => format!("no latest moment: {cause}"),
         };
-        let place = match self.place {
-            0 => "next in line".to_owned(),
-            ahead => format!("{ahead} ahead"),
+        let place = match (&self.reason, self.place) {
+            // These stand in no line.
+            (
+                WaitReason::Durable
+                | WaitReason::StopProof { .. }
+                | WaitReason::Starting { .. }
+                | WaitReason::DeviceBusy { .. },
+                0,
+            ) => String::new(),
+            (_, 0) => " next in line,".to_owned(),
+            (_, ahead) => format!(" {ahead} ahead,"),
         };
-        format!("waits for {}, {place}, since {waited}, {end}", self.reason)
+        format!("waits for {},{place} since {waited}, {end}", self.reason)
     }
 }
 
@@ -154,6 +260,8 @@ impl fmt::Display for WaitReason {
             }
             WaitReason::DiskFull => f.write_str("room on the data folder's disk"),
             WaitReason::Records => f.write_str("the records, which cannot be written"),
+            WaitReason::Durable => f.write_str("the records to have it"),
+            WaitReason::StopProof { member } => write!(f, "the proof that nothing of it is left on {member}"),
             WaitReason::Starting { member } => write!(f, "its start on {member}"),
             WaitReason::DeviceBusy { signals } => write!(f, "a quiet device: {signals}"),
         }

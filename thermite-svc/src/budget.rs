@@ -23,6 +23,7 @@ use thermite_core::limits;
 use thermite_core::run::RunState;
 use tracing::{debug, info, warn};
 
+use crate::input_log::INPUTS;
 use crate::records::{OUTPUTS, Prune, Pruner, VerdictReader};
 use crate::settings::Settings;
 use crate::size::Size;
@@ -35,9 +36,6 @@ pub trait Stores: Send + Sync {
     /// A sentence; what is left is tried another time.
     fn prune(&self, needed: &BTreeSet<String>) -> Result<usize, String>;
 }
-
-/// The folder of the input log's segments, which sort by their names.
-const INPUTS: &str = "inputs";
 
 /// What holds a data folder within its budget.
 pub struct Budget {

@@ -15,6 +15,7 @@ pub(crate) mod ink;
 pub(crate) mod judge;
 mod man;
 mod noise;
+mod replay;
 mod run;
 mod runs;
 pub(crate) mod say;
@@ -26,6 +27,7 @@ mod token;
 mod top;
 pub(crate) mod verdict;
 pub(crate) mod verify;
+mod why;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -108,6 +110,8 @@ enum Command {
     Top(OnRig<top::TopArgs>),
     /// Show how much the devices vary by themselves, and the alarm on the harness
     Noise(OnRig<noise::NoiseArgs>),
+    /// Say why something waits, or came out as it did
+    Why(OnRig<why::WhyArgs>),
     /// Cancel a development run, waiting or running
     Cancel(OnRig<cancel::CancelArgs>),
     /// Make, list, rotate or revoke tokens of the rig
@@ -118,6 +122,8 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Make a data folder of a backup
     Restore(backup::RestoreArgs),
+    /// Replay a rig's input log: the same machines, the same decisions
+    Replay(replay::ReplayArgs),
     /// Recompute a verdict from its record, bit for bit
     Verify(OnRig<verify::VerifyArgs>),
     /// Print what a shell needs to complete commands
@@ -206,6 +212,8 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
         Command::End(OnRig { args, reach }) => runs::change(args, RunChange::End, &reach.client()?, say),
         Command::Status(OnRig { args, reach }) => status::status(args, &reach.client()?, say),
         Command::Noise(OnRig { args, reach }) => noise::noise(args, &reach.client()?, say),
+        Command::Why(OnRig { args, reach }) => why::why(args, &reach.client()?, say),
+        Command::Replay(args) => replay::replay(args, say),
         Command::Cancel(OnRig { args, reach }) => cancel::cancel(args, &reach.client()?, say),
         Command::Token(OnRig { args, reach }) => token::token(args, &reach.client()?, say),
         Command::Top(OnRig { args, reach }) => top::top(args, || reach.client(), say),

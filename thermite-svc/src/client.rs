@@ -20,6 +20,7 @@ use thermite_actors::view::{DevRunRow, JobRow, RigView, RunRow};
 use thermite_core::ids::{DevRunId, JobId, RunId};
 use thermite_core::job::StageKind;
 use thermite_core::limits;
+use thermite_core::why::Explanation;
 use thermite_svc::folder::{Endpoint, OWNER_TOKEN};
 use thermite_svc::server::bodies::{AskDevRun, Queued, RunStarted, StartRun, SubmitJob, Submitted};
 use thermite_svc::server::noise::{AlarmCleared, MeasuredAgain};
@@ -249,6 +250,12 @@ impl Client {
         self.get(&format!("/v1/jobs/{job}"))
     }
 
+    /// Why something waits, or came out as it did.
+    pub(crate) fn why(&self, id: &str) -> Result<Explanation, Fault> {
+        let id: String = id.bytes().map(plain_or_escaped).collect();
+        self.get(&format!("/v1/why/{id}"))
+    }
+
     /// A stage's record as it is stored; the deciding one where no stage is named.
     pub(crate) fn verdict(&self, job: JobId, stage: Option<StageKind>) -> Result<String, Fault> {
         let path = match stage {
@@ -358,6 +365,15 @@ impl Client {
 
     fn not_a_rig(&self, what: &str) -> Fault {
         Fault::NotARig { url: self.base.clone(), what: what.to_owned() }
+    }
+}
+
+/// A byte as a URL's path has it.
+fn plain_or_escaped(byte: u8) -> String {
+    if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+        char::from(byte).to_string()
+    } else {
+        format!("%{byte:02X}")
     }
 }
 

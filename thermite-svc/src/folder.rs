@@ -6,6 +6,7 @@
 //!   rig.db          the records (SQLite, with rig.db-wal and rig.db-shm beside it while a rig runs)
 //!   owner-token     mode 0600: the token that opens the rig's REST door, made once
 //!   endpoint.json   mode 0600: where the rig listens and its pid; there only while it serves
+//!   inputs/         mode 0700: what the machines took and decided, in segments (`thermite replay`)
 //!   ...             the host's own folders: workspaces, run files, captured output
 //! ```
 

@@ -6,6 +6,7 @@ pub mod backup;
 pub mod budget;
 pub mod device_lock;
 pub mod folder;
+pub mod input_log;
 pub mod metrics;
 pub mod plain;
 pub mod records;

@@ -67,6 +67,7 @@ pub struct Metrics {
     waiters: Levels,
     oldest: Ages,
     refused: Counter,
+    overlooked: Counter,
     records_fault: Gauge,
     events_dropped: Counter,
     event_readers: Gauge,
@@ -99,6 +100,7 @@ impl Metrics {
             waiters: Family::default(),
             oldest: Family::default(),
             refused: Counter::default(),
+            overlooked: Counter::default(),
             records_fault: Gauge::default(),
             events_dropped: Counter::default(),
             event_readers: Gauge::default(),
@@ -154,6 +156,11 @@ impl Metrics {
             "old_numbers_refused",
             "Things said under an old hold number (rule A1)",
             self.refused.clone(),
+        );
+        registry.register(
+            "waiters_overlooked",
+            "How often someone waited beside a free ready device (rule A9): a fault of the rig",
+            self.overlooked.clone(),
         );
         registry.register("records_fault", "1 while the records cannot be written", self.records_fault.clone());
         registry.register(
@@ -247,7 +254,7 @@ impl Metrics {
             .iter()
             .filter_map(|row| match &row.status {
                 DevRunStatus::Waiting { wait, .. } => Some(wait.since),
-                DevRunStatus::Recording
+                DevRunStatus::Recording { .. }
                 | DevRunStatus::Starting { .. }
                 | DevRunStatus::Running { .. }
                 | DevRunStatus::Stopping { .. }
@@ -259,9 +266,9 @@ impl Metrics {
             .iter()
             .filter_map(|row| match &row.status {
                 JobStatus::Waiting { wait, .. } => Some(wait.since),
-                JobStatus::Recording
+                JobStatus::Recording { .. }
                 | JobStatus::Measuring { .. }
-                | JobStatus::Concluding
+                | JobStatus::Concluding { .. }
                 | JobStatus::Ended { .. } => None,
             })
             .collect();
@@ -274,6 +281,7 @@ impl Metrics {
         }
         let refused: u64 = view.devices.iter().map(|device| device.refused).sum();
         self.refused.inc_by(refused.saturating_sub(self.refused.get()));
+        self.overlooked.inc_by(view.overlooked.saturating_sub(self.overlooked.get()));
         self.records_fault.set(i64::from(view.records_fault.is_some()));
     }
 }

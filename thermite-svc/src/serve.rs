@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use actix_web::dev::ServerHandle;
-use thermite_actors::ports::{Outputs, Records};
+use thermite_actors::ports::{InputLog, Outputs, Records};
 use thermite_actors::rig::{Rig, RigSetup};
 use thermite_core::refusal::InfrastructureFailure;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -17,6 +17,7 @@ use tracing::{info, warn};
 use crate::budget::{Budget, Stores};
 use crate::device_lock::{DeviceLock, DeviceLockFault};
 use crate::folder::{DataFolder, Endpoint, FolderFault};
+use crate::input_log::{FileInputLog, Sizes};
 use crate::metrics::{Counted, Metrics};
 use crate::records::{OpenFault, SqliteRecords};
 use crate::server::{self, Door, DoorClosing};
@@ -31,6 +32,8 @@ pub struct Ground {
     pub settings: Settings,
     /// The records, open.
     pub records: Rc<dyn Records>,
+    /// The input log, open.
+    pub inputs: Rc<dyn InputLog>,
 }
 
 /// What a rig is assembled from.
@@ -120,6 +123,7 @@ pub struct Service {
     rig: Rig,
     folder: Rc<DataFolder>,
     records: Rc<SqliteRecords>,
+    inputs: Rc<FileInputLog>,
     _devices: Vec<DeviceLock>,
     endpoint: Endpoint,
     token_made: bool,
@@ -148,10 +152,18 @@ impl Service {
         let token_made = tokens.made();
         let workers = settings.http_workers;
         let locks = settings.device_locks.clone();
+        let inputs = FileInputLog::open(folder.path(), Sizes::default())
+            .map_err(|source| ServeFault::System { what: "the input log's thread", source })?;
+        let inputs = Rc::new(inputs);
         let metrics = Metrics::new();
         let counted = Counted::new(Rc::clone(&records) as Rc<dyn Records>, Arc::clone(&metrics));
         let within = settings.clone();
-        let ground = Ground { folder: Rc::clone(&folder), settings, records: Rc::new(counted) };
+        let ground = Ground {
+            folder: Rc::clone(&folder),
+            settings,
+            records: Rc::new(counted),
+            inputs: Rc::clone(&inputs) as Rc<dyn InputLog>,
+        };
         let Parts { setup, outputs, stores } = assemble(ground).await.map_err(ServeFault::Assemble)?;
         // Before the rig starts, which ends what it takes for leftovers on its devices.
         let facts = setup.members.iter().map(|member| member.driver.facts());
@@ -177,7 +189,18 @@ impl Service {
         info!(%address, "listening");
         let budget = Budget::new(folder.path(), &within, rig.clone(), records.verdicts(), records.pruner(), stores);
         let budget = actix_web::rt::spawn(budget.hold());
-        Ok(Service { rig, folder, records, _devices: devices, endpoint, token_made, server: handle, closing, budget })
+        Ok(Service {
+            rig,
+            folder,
+            records,
+            inputs,
+            _devices: devices,
+            endpoint,
+            token_made,
+            server: handle,
+            closing,
+            budget,
+        })
     }
 
     /// Where it listens.
@@ -211,6 +234,7 @@ impl Service {
         if let Err(error) = server.await {
             warn!(%error, "the HTTP server did not stop in order");
         }
+        self.inputs.close();
         if let Err(fault) = self.records.close().await {
             warn!(%fault, "the records did not come to rest");
         }

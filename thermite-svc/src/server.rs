@@ -27,6 +27,7 @@
 //! | `POST /v1/tokens` | [`tokens::NewToken`]; 201, `Location`, [`tokens::TokenMade`] |
 //! | `POST /v1/tokens/{token}/rotate` | [`tokens::Rotate`]; 201, `Location`, [`tokens::TokenMade`] |
 //! | `DELETE /v1/tokens/{token}` | revokes it; 204 |
+//! | `GET /v1/why/{id}` | why a run, job, development run or device stands as it does |
 //! | `GET /v1/events` | what happens, as server-sent events ([`events`]) |
 //!
 //! All but the first three want `Authorization: Bearer`; `access` says how far a token opens the door. Every no is `application/problem+json` ([`problem`]). A `POST` that
@@ -49,6 +50,7 @@ mod request;
 mod runs;
 pub mod settings;
 pub mod tokens;
+mod why;
 
 use std::io;
 use std::net::TcpListener;
@@ -185,6 +187,7 @@ fn routes(config: &mut web::ServiceConfig) {
                 .route(web::delete().to(tokens::revoke)),
         )
         .service(other("/v1/tokens/{token}/rotate", "POST").route(web::post().to(tokens::rotate)))
+        .service(read_only("/v1/why/{id}", look().to(why::why)))
         .service(read_only("/v1/events", look().to(events::stream)));
 }
 

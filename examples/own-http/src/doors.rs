@@ -129,7 +129,7 @@ async fn how_it_stands(door: web::Data<Door>, id: web::Path<String>) -> Result<H
     let Ok(job) = id.parse::<JobId>() else { return Ok(HttpResponse::NotFound().body("no such change")) };
     let row = door.rig.job(job).await.map_err(Refused)?;
     let (over, says) = match row.status {
-        JobStatus::Recording | JobStatus::Concluding => (false, "is being written down".to_owned()),
+        JobStatus::Recording { .. } | JobStatus::Concluding { .. } => (false, "is being written down".to_owned()),
         // Every wait has one sentence, and it is the rig's.
         JobStatus::Waiting { sentence, .. } => (false, sentence),
         JobStatus::Measuring { sentence, .. } => (false, sentence.unwrap_or_else(|| "is being measured".to_owned())),

@@ -12,7 +12,7 @@ use thermite_actors::host::executor::{ExecutorSettings, HostExecutor};
 use thermite_actors::host::ids::OsIds;
 use thermite_actors::host::launch::{CaptureDir, Launcher, LauncherSettings, Wanted};
 use thermite_actors::host::workspaces::{Accounts, HostWorkspaces};
-use thermite_actors::ports::{MemberPorts, RigSettings, RunRequest};
+use thermite_actors::ports::{MemberPorts, NoInputLog, RigSettings, RunRequest};
 use thermite_actors::rig::{Rig, RigSetup};
 use thermite_core::ids::{MemberId, RunId};
 use thermite_core::limits;
@@ -79,6 +79,7 @@ pub(crate) async fn start(place: &Place) -> Result<Harness, Box<dyn Error>> {
         records: Rc::new(Journal::open(&data.join("journal.jsonl"))?),
         clock: Rc::new(BootClock),
         ids: Rc::new(OsIds),
+        inputs: Rc::new(NoInputLog),
         settings: RigSettings { dev_run_wait: limits::DEV_RUN_WAIT_MAX, lanes_most: 16 },
     })
     .await?;

@@ -254,7 +254,7 @@ impl Rig {
         let known = Known::default();
         let (device, _) = Device::new(NOW, DEVICE, 0);
         let mut rig = Rig {
-            pool: Arc::new(Pool::new([(DEVICE, Discipline::JudgeFirst)], WAIT_MAX)),
+            pool: Arc::new(Pool::new([(DEVICE, Discipline::JudgeFirst)])),
             device: Arc::new(device),
             judge: Arc::new(JudgeQueue::new(1)),
             lanes: (0..setup.lanes).map(|lane| Arc::new(Lane::new(lane_id(lane)))).collect(),
@@ -556,6 +556,8 @@ impl Rig {
             arrival: Arrival(self.arrivals),
             limit: Some(DEV_RUN_LIMIT),
             caller,
+            since: NOW,
+            latest: NOW + WAIT_MAX,
         };
         let effects = Arc::make_mut(&mut self.lanes[at]).ask(ask).expect("the lane has none under way");
         self.lane_wants(setup, lane, effects);
@@ -600,7 +602,7 @@ impl Rig {
         // Nobody was told of the ends that became durable just before.
         self.promises.ended.extend(self.known.jobs_over());
         self.lanes = (0..setup.lanes).map(|lane| Arc::new(Lane::new(lane_id(lane)))).collect();
-        let mut pool = Pool::new([(DEVICE, Discipline::JudgeFirst)], WAIT_MAX);
+        let mut pool = Pool::new([(DEVICE, Discipline::JudgeFirst)]);
         let history = self.known.history();
         let mut judge = JudgeQueue::new(1);
         judge.restore(&history, |spec| spec.pinned.candidate_tree.clone(), |_| Span::ZERO);
@@ -650,6 +652,11 @@ impl Rig {
         Arc::make_mut(&mut self.device).rebase(origin, 0);
         Arc::make_mut(&mut self.judge).rebase(origin, 0, |_| 0);
         self.lanes.iter_mut().for_each(|lane| Arc::make_mut(lane).rebase(origin, |_| 0));
+        for letter in self.mail.values_mut().flat_map(|letters| letters.iter_mut()) {
+            if let Letter::Pool(PoolInput::Ask { latest, .. }) = letter {
+                *latest = latest.rebase(origin);
+            }
+        }
         self.pool_wants(pool);
         self.device_wants(setup, device);
         self.judge_wants(setup, judge);

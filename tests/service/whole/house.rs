@@ -16,6 +16,8 @@ use thermite_core::log::LogEntry;
 use thermite_svc::folder::{Endpoint, OWNER_TOKEN};
 use thermite_svc::records::RecordsReader;
 
+use crate::support::assert_replays;
+
 use crate::binary::{Own, Said, apart, command, git, thermite, until};
 use crate::fed;
 
@@ -564,6 +566,7 @@ impl Drop for House {
             // Where the judge's copies are laid out for an account that cannot enter the data folder.
             let _none_without = fs::remove_dir_all(format!("/var/tmp/thermite-{}", rig_name(&self.data())));
         }
+        assert_replays(&self.data());
     }
 }
 

@@ -82,6 +82,7 @@ impl Drop for Disk {
     }
 }
 
+/// Whether a program of the machine's ended well.
 fn ran(program: &str, args: &[&str]) -> bool {
     Command::new(program).args(args).output().is_ok_and(|answer| answer.status.success())
 }
@@ -307,7 +308,8 @@ fn a_disk_that_hangs_or_fails_is_said_and_what_was_acknowledged_is_there_after_i
     assert_eq!(house.terminate(), Some(0));
     // A disk that may not be written at all is refused at the start, by name.
     disk.unmount();
-    assert!(ran("mount", &["-o", "ro", &device, at]));
+    let mounted = Command::new("mount").args(["-o", "ro", &device, at]).output().unwrap();
+    assert!(mounted.status.success(), "{mounted:?}");
     let refused = crate::binary::Said::by(house.command(&["serve", "--listen", "127.0.0.1:0"]).output().unwrap());
     println!("read-only: {}", refused.err.trim());
     assert!(refused.err.contains("Read-only file system") && refused.err.contains(at), "{refused:?}");

@@ -6,11 +6,12 @@ use thermite_core::dev_run::DevRunSpec;
 use thermite_core::device::{DeviceInput, DeviceView};
 use thermite_core::fold::{DevRunHistory, JobHistory, RigHistory};
 use thermite_core::ids::{HoldId, Holder};
+use thermite_core::job::JobOutcome;
 use thermite_core::judge_queue::{LiveJob, Standing};
-use thermite_core::lane::LaneState;
+use thermite_core::lane::{Ask, LaneState};
 use thermite_core::texts;
 use thermite_core::time::{Moment, Span};
-use thermite_core::wait::{Wait, WaitEnd, WaitReason};
+use thermite_core::wait::Wait;
 
 use crate::judge_queue::{JudgeLook, LookAtJudge, WhichJobs};
 use crate::member::{LookAtMember, MemberLook, ToMember};
@@ -91,6 +92,7 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
         jobs: Vec::new(),
         jobs_live: 0,
         records_fault: actors.outbox.send(RecordsState).await.ok().flatten(),
+        overlooked: 0,
         leftovers: Vec::new(),
         leftovers_more: false,
     };
@@ -100,6 +102,7 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
     view.leftovers_more = view.leftovers.len() > limits::LEFTOVERS_SHOWN_MAX;
     view.leftovers.truncate(limits::LEFTOVERS_SHOWN_MAX);
     view.jobs_live = snapshot.judge.live_count;
+    view.overlooked = snapshot.pool.overlooked;
     let live: Vec<JobId> = snapshot.judge.live.iter().map(|job| job.job).collect();
     let devices = snapshot.devices();
     let recalled = recall(actors, move |history| {
@@ -169,6 +172,14 @@ fn leftovers(snapshot: &Snapshot) -> Vec<LeftoverRow> {
     rows.take(limits::LEFTOVERS_SHOWN_MAX + 1).collect()
 }
 
+/// How many entries the actors keep of work, beside their machines and the records.
+pub(super) async fn kept(actors: &Actors) -> usize {
+    match snapshot(actors, WhichJobs::First(0)).await {
+        Some(snapshot) => snapshot.judge.kept + snapshot.lanes.len() + snapshot.pool.waits.len(),
+        None => 0,
+    }
+}
+
 /// Development runs that are not over, in the order of the line.
 pub(super) async fn dev_runs(actors: &Actors) -> Vec<DevRunRow> {
     match snapshot(actors, WhichJobs::First(0)).await {
@@ -180,13 +191,13 @@ pub(super) async fn dev_runs(actors: &Actors) -> Vec<DevRunRow> {
 fn rows_in_line(snapshot: &Snapshot) -> Vec<DevRunRow> {
     let place = |row: &DevRunRow| match &row.status {
         DevRunStatus::Waiting { wait, .. } => 1 + wait.place,
-        DevRunStatus::Recording => u32::MAX,
+        DevRunStatus::Recording { .. } => u32::MAX,
         DevRunStatus::Starting { .. }
         | DevRunStatus::Running { .. }
         | DevRunStatus::Stopping { .. }
         | DevRunStatus::Ended { .. } => 0,
     };
-    let rows = snapshot.lanes.iter().map(|lane| dev_run_row(snapshot, &lane.spec, &lane.state));
+    let rows = snapshot.lanes.iter().filter_map(|lane| dev_run_row(snapshot, &lane.spec, &lane.state));
     let mut rows: Vec<DevRunRow> = rows.collect();
     rows.sort_by_key(place);
     rows
@@ -195,8 +206,9 @@ fn rows_in_line(snapshot: &Snapshot) -> Vec<DevRunRow> {
 pub(super) async fn dev_run(actors: &Actors, id: DevRunId) -> Result<DevRunRow, No> {
     if let Some(snapshot) = snapshot(actors, WhichJobs::First(0)).await
         && let Some(lane) = snapshot.lanes.iter().find(|lane| lane.spec.dev_run == id)
+        && let Some(row) = dev_run_row(&snapshot, &lane.spec, &lane.state)
     {
-        return Ok(dev_run_row(&snapshot, &lane.spec, &lane.state));
+        return Ok(row);
     }
     let known = recorded_dev_run(actors, id).await?;
     let end = known.end.unwrap_or(DevRunEnd::RigEnded);
@@ -222,15 +234,15 @@ pub(super) async fn job(actors: &Actors, id: JobId) -> Result<JobRow, No> {
         known => known,
     };
     let known = known.ok_or(No::Refusal(Refusal::UnknownJob { job: id }))?;
-    if known.end.is_some() {
-        return Ok(job_row(&known, ended_status(&known)));
+    if let Some(end) = &known.end {
+        return Ok(job_row(&known, ended_status(&known, end)));
     }
     let snapshot = snapshot(actors, WhichJobs::These(vec![id])).await.ok_or_else(No::ending)?;
     let devices = snapshot.devices();
     let warning = recall(actors, move |history| job_warning(history, &devices, history.jobs.get(&id)?)).await?;
     let row = match snapshot.judge.live.iter().find(|live| live.job == id) {
         Some(live) => live_job_row(&snapshot, live, &known),
-        None => job_row(&known, JobStatus::Concluding),
+        None => job_row(&known, concluding(snapshot.now, snapshot.now)),
     };
     Ok(JobRow { warning, ..row })
 }
@@ -260,8 +272,8 @@ pub(super) async fn jobs(actors: &Actors, run: RunId, after: Option<JobId>, most
         .iter()
         .map(|job| match (&job.end, live.get(&job.spec.job)) {
             (None, Some(live)) => live_job_row(&snapshot, live, job),
-            (None, None) => job_row(job, JobStatus::Concluding),
-            (Some(_), _) => job_row(job, ended_status(job)),
+            (None, None) => job_row(job, concluding(snapshot.now, snapshot.now)),
+            (Some(end), _) => job_row(job, ended_status(job, end)),
         })
         .collect())
 }
@@ -286,44 +298,60 @@ pub(super) fn row_of(spec: &DevRunSpec, status: DevRunStatus) -> DevRunRow {
     }
 }
 
-fn dev_run_row(snapshot: &Snapshot, spec: &DevRunSpec, state: &LaneState) -> DevRunRow {
+fn dev_run_row(snapshot: &Snapshot, spec: &DevRunSpec, state: &LaneState) -> Option<DevRunRow> {
     let status = match state {
-        LaneState::Idle | LaneState::Recording { .. } => DevRunStatus::Recording,
-        LaneState::Waiting { .. } => {
+        // It has ended since: the records have it.
+        LaneState::Idle => return None,
+        LaneState::Recording { ask, .. } => recording(snapshot, ask),
+        LaneState::Waiting { ask, .. } => {
             let wait = snapshot.pool.waits.iter().find(|(_, dev_run, _)| *dev_run == spec.dev_run);
             match wait {
                 Some((_, _, wait)) => {
                     DevRunStatus::Waiting { sentence: wait.sentence(snapshot.now), wait: wait.clone() }
                 }
                 // It is on its way into the line, or was granted this very moment.
-                None => DevRunStatus::Recording,
+                None => recording(snapshot, ask),
             }
         }
-        LaneState::Granted { hold, .. } => DevRunStatus::Starting { hold: *hold },
-        LaneState::Holding { hold, .. } => holding(snapshot, *hold),
+        LaneState::Granted { ask, hold, .. } => starting(snapshot, ask, *hold),
+        LaneState::Holding { ask, hold, .. } => holding(snapshot, ask, *hold),
         LaneState::Ending { end, .. } => DevRunStatus::Ended { end: end.clone() },
     };
-    row_of(spec, status)
+    Some(row_of(spec, status))
 }
 
-fn holding(snapshot: &Snapshot, hold: HoldId) -> DevRunStatus {
+fn recording(snapshot: &Snapshot, ask: &Ask) -> DevRunStatus {
+    let wait = Wait::durable(ask.since, Some(ask.latest));
+    DevRunStatus::Recording { sentence: wait.sentence(snapshot.now), wait }
+}
+
+fn starting(snapshot: &Snapshot, ask: &Ask, hold: HoldId) -> DevRunStatus {
+    let wait = Wait::starting(hold.member, ask.since, ask.latest);
+    DevRunStatus::Starting { hold, sentence: wait.sentence(snapshot.now), wait }
+}
+
+fn holding(snapshot: &Snapshot, ask: &Ask, hold: HoldId) -> DevRunStatus {
     match snapshot.members.get(&hold.member).map(|look| &look.state) {
         Some(DeviceView::Held { hold: held, running_since: Some(since), limit_at, .. }) if *held == hold => {
             DevRunStatus::Running { hold, since: *since, limit_at: *limit_at }
         }
-        Some(DeviceView::Stopping { hold: held, cause }) if *held == hold => {
-            DevRunStatus::Stopping { hold, cause: cause.clone() }
+        Some(DeviceView::Stopping { hold: held, cause, since, until }) if *held == hold => {
+            let wait = Wait::stop(hold.member, *since, *until);
+            DevRunStatus::Stopping { hold, cause: cause.clone(), sentence: wait.sentence(snapshot.now), wait }
         }
-        _ => DevRunStatus::Starting { hold },
+        _ => starting(snapshot, ask, hold),
     }
 }
 
-fn ended_status(known: &JobHistory) -> JobStatus {
+fn ended_status(known: &JobHistory, end: &(JobOutcome, Option<String>)) -> JobStatus {
     let screening = known.screened.as_ref().map(|screened| screened.1.clone());
-    match known.end.clone() {
-        Some((outcome, record)) => JobStatus::Ended { outcome, record, screening },
-        None => JobStatus::Concluding,
-    }
+    let (outcome, record) = end.clone();
+    JobStatus::Ended { outcome, record, screening }
+}
+
+fn concluding(now: Moment, since: Moment) -> JobStatus {
+    let wait = Wait::durable(since, None);
+    JobStatus::Concluding { sentence: wait.sentence(now), wait }
 }
 
 fn job_row(known: &JobHistory, status: JobStatus) -> JobRow {
@@ -345,21 +373,21 @@ fn job_row(known: &JobHistory, status: JobStatus) -> JobRow {
 
 fn live_job_row(snapshot: &Snapshot, live: &LiveJob, known: &JobHistory) -> JobRow {
     let now = snapshot.now;
+    let since = snapshot.judge.since.get(&live.job).copied().unwrap_or(now);
     let status = match &live.standing {
-        Standing::Recording => JobStatus::Recording,
-        Standing::Concluding => JobStatus::Concluding,
+        Standing::Recording => {
+            let wait = Wait::durable(since, None);
+            JobStatus::Recording { sentence: wait.sentence(now), wait }
+        }
+        Standing::Concluding => concluding(now, since),
         Standing::Holding { hold } => {
             let stage = snapshot.judge.stages.get(hold).cloned();
-            let sentence = stage.as_ref().and_then(|stage| stage.waiting.as_ref()).map(|waiting| {
-                let reason = WaitReason::DeviceBusy { signals: waiting.why.clone() };
-                let end = WaitEnd::Latest { at: waiting.until };
-                Wait { reason, place: 0, since: waiting.since, end }.sentence(now)
-            });
+            let waits = stage.as_ref().and_then(|stage| stage.waiting.as_ref());
+            let sentence = waits.map(|waits| Wait::quiet(waits).sentence(now));
             JobStatus::Measuring { hold: *hold, stage, sentence }
         }
-        Standing::Waiting { reason, ahead, ahead_worst, rests_until } => {
-            let since = snapshot.judge.since.get(&live.job).copied().unwrap_or(now);
-            let wait = job_wait(snapshot, reason.clone(), *ahead, *ahead_worst, *rests_until, since);
+        Standing::Waiting(waits) => {
+            let wait = Wait::of_job(now, since, waits, &snapshot.pool.device);
             JobStatus::Waiting { sentence: wait.sentence(now), wait }
         }
     };
@@ -367,31 +395,6 @@ fn live_job_row(snapshot: &Snapshot, live: &LiveJob, known: &JobHistory) -> JobR
     row.stage = live.stage;
     row.attempt = live.attempt;
     row
-}
-
-/// A waiting job's certificate: its own reason or the device's, and a latest moment where there is one.
-fn job_wait(
-    snapshot: &Snapshot,
-    reason: Option<WaitReason>,
-    ahead: u32,
-    ahead_worst: Span,
-    rests_until: Option<Moment>,
-    since: Moment,
-) -> Wait {
-    let now = snapshot.now;
-    let device = snapshot.pool.judge.clone();
-    let free_at = match &device {
-        None | Some((WaitReason::JudgeHolds { .. }, _)) => Some(now),
-        Some((_, WaitEnd::Latest { at })) => Some(*at),
-        Some((_, WaitEnd::Unbounded)) => None,
-    };
-    let end = match (&reason, free_at) {
-        (Some(WaitReason::RunPaused { .. } | WaitReason::DiskFull), _) | (_, None) => WaitEnd::Unbounded,
-        (_, Some(free_at)) => WaitEnd::Latest { at: free_at.max(rests_until.unwrap_or(now)).max(now) + ahead_worst },
-    };
-    let starting = || WaitReason::Starting { member: snapshot.members.keys().next().copied().unwrap_or(MemberId(0)) };
-    let reason = reason.or(device.map(|device| device.0)).unwrap_or_else(starting);
-    Wait { reason, place: ahead, since, end }
 }
 
 /// Stops the stages of a run that has ended: what they would still find out has no use, and others wait.

@@ -51,8 +51,8 @@ async fn change(actors: Actors, given: Given, msg: ChangeSettings) -> Result<Set
         return Err(Refusal::SettingsMoved { revision: before.revision }.into());
     }
     append(&actors.outbox, vec![LogEntry::SettingsChanged { settings: msg.settings }]).await?;
-    let wait = PoolInput::WaitMax(given.wait(msg.settings));
-    actors.pool.send(ToPool(wait)).await.map_err(|_| No::ending())?;
+    // Each asking has its latest moment from its beginning: those that wait keep theirs.
+    actors.dev_run_wait.set(given.wait(msg.settings));
     look(&actors, &given).await
 }
 

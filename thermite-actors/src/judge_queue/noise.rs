@@ -45,7 +45,7 @@ impl JudgeQueueActor {
 
     /// A stage that was cut off is no attempt that ended; its champion-twice blocks count for the alarm all the same.
     pub(super) fn note_cut_off(&mut self, claimed: &Claimed, ctx: &mut Context<Self>) {
-        let Some(twice) = claimed.steps.as_ref().and_then(Stage::champion_twice) else { return };
+        let Some(twice) = claimed.steps.as_ref().and_then(|stage| stage.champion_twice()) else { return };
         let Some((member, _)) = self.members.iter().find(|(_, member)| member.1.uuid == twice.device) else { return };
         let mut entries = Vec::new();
         self.alarmed(*member, twice, &mut entries);

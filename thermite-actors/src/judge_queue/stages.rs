@@ -40,7 +40,7 @@ impl JudgeQueueActor {
             ready_wait_max: limits::READY_WAIT_MAX,
             wall_ms: self.clock.wall_ms(),
         };
-        claimed.steps = Some(Stage::new(now, plan));
+        claimed.steps = Some(Traced::begin(now, plan, self.inputs.clone()));
         self.drive(hold, ctx);
     }
 
@@ -49,7 +49,7 @@ impl JudgeQueueActor {
         let mut due = Vec::new();
         for (hold, claimed) in &mut self.claimed {
             if let Some(stage) = &mut claimed.steps {
-                stage.advance(now);
+                stage.take(now, StageTakes::Time);
                 due.push(*hold);
             }
         }
@@ -98,8 +98,7 @@ impl JudgeQueueActor {
         let Some(claimed) = self.claimed.get_mut(&hold) else { return };
         let Some(stage) = &mut claimed.steps else { return };
         claimed.asked = false;
-        stage.advance(now);
-        stage.report(now, report);
+        stage.take(now, StageTakes::Report(report));
         self.events.tell(RigHappening::Stage { job: claimed.job, stage: stage.view() });
         self.drive(hold, ctx);
     }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{JobId, RunId};
 use crate::job::JobOutcome;
 use crate::run::RunState;
@@ -9,7 +11,7 @@ use crate::run::RunState;
 use super::{Job, JobState, JudgeEffect, JudgeFact, JudgeQueue, Run, Then, Ticket};
 
 /// A verdict there is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Given {
     pub(super) from: JobId,
     pub(super) outcome: JobOutcome,

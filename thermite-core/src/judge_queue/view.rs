@@ -2,6 +2,7 @@
 
 use crate::ids::{Arrival, HoldId, JobId, RunId};
 use crate::job::StageKind;
+use crate::limits;
 use crate::time::{Moment, Span};
 use crate::wait::{WaitReason, after_turns};
 
@@ -31,17 +32,8 @@ pub struct LiveJob {
 pub enum Standing {
     /// Its acceptance is being made durable.
     Recording,
-    /// It waits; without a reason of its own, for a device.
-    Waiting {
-        /// The queue's own reason.
-        reason: Option<WaitReason>,
-        /// How many jobs are before it.
-        ahead: u32,
-        /// How long the jobs before it can take at most, all stages and attempts counted.
-        ahead_worst: Span,
-        /// When its rest ends, where it rests.
-        rests_until: Option<Moment>,
-    },
+    /// It waits.
+    Waiting(JobWaits),
     /// A stage of it has a device.
     Holding {
         /// The hold.
@@ -51,8 +43,29 @@ pub enum Standing {
     Concluding,
 }
 
+/// What the queue knows of a waiting job; [`crate::wait::Wait::of_job`] makes its certificate of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobWaits {
+    /// The queue's own reason; without one it waits for a device.
+    pub reason: Option<WaitReason>,
+    /// How many jobs are before it.
+    pub ahead: u32,
+    /// How long the jobs before it can take at most, all stages and attempts counted.
+    pub ahead_worst: Span,
+    /// When its rest ends, where it rests.
+    pub rests_until: Option<Moment>,
+    /// While it rests one of the later jobs there are may take the device: how long a stage of it can take at most.
+    pub passed_by: Span,
+}
+
 /// Stages of one job that can come at most: each of both stages as often as infrastructure may fail.
 const STAGES_MOST: u64 = 2 * crate::limits::INFRASTRUCTURE_FAILURES_MAX as u64;
+
+/// How long a job can take at most, from its first stage to its end, while nothing else takes the device.
+fn job_worst(stage: Span) -> Span {
+    let turn = stage + limits::STAGE_TURN_MAX;
+    Span::millis(turn.as_millis().saturating_mul(STAGES_MOST))
+}
 
 impl JudgeQueue {
     /// The first `most` live jobs: those with a device, then the others in order.
@@ -72,10 +85,10 @@ impl JudgeQueue {
         for id in self.busy.iter().copied().chain(waiting.into_iter().map(|(_, _, id)| id)).take(most) {
             let Some(job) = self.jobs.get(&id) else { continue };
             let seen = self.seen(id, job, ahead, ahead_worst);
-            if let Standing::Waiting { .. } = seen.standing {
+            if let Standing::Waiting(_) = seen.standing {
                 ahead = ahead.saturating_add(1);
             }
-            ahead_worst = ahead_worst + Span::millis(job.stage_worst.as_millis().saturating_mul(STAGES_MOST));
+            ahead_worst = ahead_worst + job_worst(job.stage_worst);
             live.push(seen);
         }
         live
@@ -85,8 +98,7 @@ impl JudgeQueue {
     pub fn live_job(&self, id: JobId) -> Option<LiveJob> {
         let job = self.jobs.get(&id)?;
         let ahead = self.ahead(id);
-        let each = Span::millis(self.longest_stage.as_millis().saturating_mul(STAGES_MOST));
-        let ahead_worst = after_turns(Moment::START, ahead, each);
+        let ahead_worst = after_turns(Moment::START, ahead, job_worst(self.longest_stage));
         Some(self.seen(id, job, ahead, ahead_worst.since(Moment::START)))
     }
 
@@ -111,6 +123,11 @@ impl JudgeQueue {
             .sum();
         let busy = self.busy.iter().filter(|other| **other != id).count();
         u32::try_from(earlier + busy).unwrap_or(u32::MAX)
+    }
+
+    fn passed_by(&self, ahead: u32) -> Span {
+        let others = u32::try_from(self.jobs.len()).unwrap_or(u32::MAX).saturating_sub(1);
+        if others > ahead { self.longest_stage + limits::STAGE_TURN_MAX } else { Span::ZERO }
     }
 
     fn seen(&self, id: JobId, job: &Job, ahead: u32, ahead_worst: Span) -> LiveJob {
@@ -145,7 +162,13 @@ impl JudgeQueue {
                 } else {
                     None
                 };
-                Standing::Waiting { reason, ahead, ahead_worst, rests_until: *rests_until }
+                Standing::Waiting(JobWaits {
+                    reason,
+                    ahead,
+                    ahead_worst,
+                    rests_until: *rests_until,
+                    passed_by: self.passed_by(ahead),
+                })
             }
         }
     }

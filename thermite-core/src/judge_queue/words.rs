@@ -1,5 +1,7 @@
 //! What the judge queue takes and what it wants done.
 
+use serde::{Deserialize, Serialize};
+
 use crate::hold::HoldEnd;
 use crate::ids::{Arrival, HoldId, JobId, RunId};
 use crate::job::{ChangeStep, JobOutcome, StageKind};
@@ -9,7 +11,7 @@ use crate::run::RunState;
 use crate::time::Span;
 
 /// How a stage ended, as far as the queue must know.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum StageResult {
     /// The change is faster.
     Win,
@@ -32,7 +34,7 @@ pub enum StageResult {
 }
 
 /// A job as it is asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Submit {
     /// The job's id, fresh.
     pub job: JobId,
@@ -53,7 +55,7 @@ pub struct Submit {
 }
 
 /// What the records must have before anything of it leaves the rig.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum JudgeFact {
     /// The job was accepted.
     Submitted,
@@ -106,7 +108,7 @@ pub enum JudgeFact {
 }
 
 /// What is waited for from the records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Ticket {
     /// A job's acceptance.
     Submit(JobId),
@@ -119,7 +121,7 @@ pub enum Ticket {
 }
 
 /// What a judge queue takes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum JudgeInput {
     /// The records have it.
     Recorded(Ticket),
@@ -159,7 +161,7 @@ pub enum JudgeInput {
 }
 
 /// What a judge queue wants done.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum JudgeEffect {
     /// Make facts of a job durable, in order, all or none.
     Record {
@@ -241,7 +243,7 @@ pub enum JudgeEffect {
 }
 
 /// How a submission was taken.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Submission {
     /// As a new job; the answer follows once it is durable.
     New(Vec<JudgeEffect>),

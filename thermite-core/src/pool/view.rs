@@ -3,6 +3,7 @@
 use crate::ids::{DevRunId, HoldId, JobId, LaneId, MemberId};
 use crate::limits;
 use crate::refusal::GaveUp;
+use crate::time::Moment;
 use crate::wait::{Wait, WaitEnd, WaitReason};
 
 use super::{Discipline, Grant, HeldFor, Member, MemberState, Pool, Waiter};
@@ -35,6 +36,43 @@ pub struct MemberView {
     pub held: Option<(HoldId, HolderView)>,
     /// Why it cannot take work, where it cannot.
     pub gone: Option<String>,
+}
+
+/// How a judge's device stands, for the certificates of waiting jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JudgesDevice {
+    /// One is free.
+    Free {
+        /// Which.
+        member: MemberId,
+    },
+    /// The judge itself has it.
+    Judges {
+        /// Which.
+        member: MemberId,
+        /// The job under way, once the judge has told it.
+        job: Option<JobId>,
+    },
+    /// A lane has it.
+    Lanes {
+        /// Which.
+        member: MemberId,
+        /// The lane.
+        lane: LaneId,
+        /// Its development run.
+        dev_run: DevRunId,
+        /// When it is free at the latest; none without a limit.
+        free_by: Option<Moment>,
+    },
+    /// None is in service.
+    Out {
+        /// What is known of the first of them.
+        why: String,
+    },
+    /// Nothing is granted while the records cannot be written.
+    NoRecords,
+    /// Nothing is granted while the data folder's disk has too little room.
+    NoRoom,
 }
 
 impl Pool {
@@ -74,39 +112,47 @@ impl Pool {
             .collect()
     }
 
-    /// Why the judge's earliest startable stage has no device, and when a lane's run that holds one ends at the latest.
-    pub fn judge_reason(&self) -> Option<(WaitReason, WaitEnd)> {
+    /// How the device stands that the judge's earliest startable stage would get.
+    pub fn judges_device(&self) -> JudgesDevice {
         if !self.recording {
-            return Some((WaitReason::Records, WaitEnd::Unbounded));
+            return JudgesDevice::NoRecords;
         }
         if !self.room {
-            return Some((WaitReason::DiskFull, WaitEnd::Unbounded));
+            return JudgesDevice::NoRoom;
         }
+        let mut held = None;
         let mut gone = None;
         for (id, member) in self.judges_members() {
             match &member.state {
-                MemberState::Held { grant, held_for: HeldFor::Lane { waiter, .. }, .. } => {
-                    let end = match (grant, waiter.limit) {
-                        (Grant::Started { at }, Some(limit)) => WaitEnd::Latest { at: *at + limit + limits::PROOF_MAX },
-                        (Grant::Started { .. }, None) => WaitEnd::Unbounded,
-                        (Grant::Offered { .. } | Grant::Voided | Grant::Claimed, limit) => match limit {
-                            Some(limit) => WaitEnd::Latest { at: waiter.latest + limit + limits::PROOF_MAX },
-                            None => WaitEnd::Unbounded,
-                        },
-                    };
-                    let reason = WaitReason::LaneHolds { member: id, lane: waiter.lane, dev_run: waiter.dev_run };
-                    return Some((reason, end));
-                }
-                MemberState::Held { number, held_for: HeldFor::Judge { .. }, .. } => {
-                    let job = self.job_on(HoldId { member: id, number: *number });
-                    return Some((WaitReason::JudgeHolds { member: id, job }, WaitEnd::Unbounded));
+                MemberState::Free { .. } => return JudgesDevice::Free { member: id },
+                MemberState::Held { number, grant, held_for } => {
+                    held = held
+                        .or_else(|| Some(self.held_device(HoldId { member: id, number: *number }, grant, held_for)));
                 }
                 MemberState::Unknown => gone = gone.or_else(|| member.gone.clone()).or(Some(SWEEPING.to_owned())),
                 MemberState::Out { .. } => gone = gone.or_else(|| member.gone.clone()),
-                MemberState::Free { .. } => {}
             }
         }
-        gone.map(|why| (WaitReason::NoReadyDevice { why }, WaitEnd::Unbounded))
+        held.unwrap_or_else(|| JudgesDevice::Out { why: gone.unwrap_or_else(|| "the rig has none".to_owned()) })
+    }
+
+    fn held_device(&self, hold: HoldId, grant: &Grant, held_for: &HeldFor) -> JudgesDevice {
+        match held_for {
+            HeldFor::Judge { .. } => JudgesDevice::Judges { member: hold.member, job: self.job_on(hold) },
+            HeldFor::Lane { waiter, .. } => {
+                let began = match grant {
+                    Grant::Started { at } => *at,
+                    Grant::Offered { .. } | Grant::Voided | Grant::Claimed => waiter.latest,
+                };
+                JudgesDevice::Lanes {
+                    member: hold.member,
+                    lane: waiter.lane,
+                    dev_run: waiter.dev_run,
+                    // Its limit, and then the proof of its stop.
+                    free_by: waiter.limit.map(|limit| began + limit + limits::PROOF_MAX),
+                }
+            }
+        }
     }
 
     /// Which of the rule's sentences a waiter gives up with: the holder of that moment decides (rule A6).

@@ -43,7 +43,7 @@ pub(crate) fn cancel(args: &CancelArgs, client: &Client, say: &Say) -> anyhow::R
     Ok(match row.status {
         DevRunStatus::Ended { end: DevRunEnd::NotProved { .. } } => exit::INFRASTRUCTURE,
         DevRunStatus::Ended { .. } => exit::OK,
-        DevRunStatus::Recording
+        DevRunStatus::Recording { .. }
         | DevRunStatus::Waiting { .. }
         | DevRunStatus::Starting { .. }
         | DevRunStatus::Running { .. }

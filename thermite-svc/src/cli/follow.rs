@@ -60,7 +60,7 @@ pub(crate) fn follow(
 
         let ended = match row.status {
             DevRunStatus::Ended { end } => Some(end),
-            DevRunStatus::Recording
+            DevRunStatus::Recording { .. }
             | DevRunStatus::Waiting { .. }
             | DevRunStatus::Starting { .. }
             | DevRunStatus::Running { .. }
@@ -104,7 +104,7 @@ enum Key {
 impl Key {
     fn of(status: &DevRunStatus) -> Key {
         match status {
-            DevRunStatus::Recording => Key::Recording,
+            DevRunStatus::Recording { .. } => Key::Recording,
             DevRunStatus::Waiting { wait, .. } => Key::Waiting(wait.reason.clone(), wait.place),
             DevRunStatus::Starting { .. } => Key::Starting,
             DevRunStatus::Running { .. } => Key::Running,

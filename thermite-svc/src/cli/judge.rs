@@ -147,7 +147,7 @@ fn follow(client: &Client, job: JobId, stop: &Stop, say: &Say) -> Result<Option<
 /// What makes two looks at a job the same to a reader of a log: every tenth block is news, times are not.
 pub(crate) fn news_key(row: &JobRow) -> String {
     match &row.status {
-        JobStatus::Recording => "recording".to_owned(),
+        JobStatus::Recording { .. } => "recording".to_owned(),
         JobStatus::Waiting { wait, .. } => format!("{} waits {:?} {}", row.stage, wait.reason, wait.place),
         JobStatus::Measuring { stage: Some(stage), sentence, .. } => {
             let tens = stage.accepted / 10;
@@ -155,7 +155,7 @@ pub(crate) fn news_key(row: &JobRow) -> String {
             format!("{} {} {:?} {tens} {busy} {}", row.stage, row.attempt, stage.phase, stage.thrown)
         }
         JobStatus::Measuring { stage: None, .. } => format!("{} {}", row.stage, row.attempt),
-        JobStatus::Concluding => format!("{} concluding", row.stage),
+        JobStatus::Concluding { .. } => format!("{} concluding", row.stage),
         JobStatus::Ended { .. } => "ended".to_owned(),
     }
 }

@@ -217,7 +217,7 @@ fn worth_saying(status: &DevRunStatus) -> Option<(String, String)> {
             Some((format!("{:?} {}", wait.reason, wait.place), plain(sentence)))
         }
         DevRunStatus::Stopping { .. } => Some(("stopping".to_owned(), "what it started is being ended".to_owned())),
-        DevRunStatus::Recording
+        DevRunStatus::Recording { .. }
         | DevRunStatus::Starting { .. }
         | DevRunStatus::Running { .. }
         | DevRunStatus::Ended { .. } => None,

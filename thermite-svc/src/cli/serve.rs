@@ -133,7 +133,7 @@ fn tell_containment(containment: &Containment) -> Result<(), String> {
 
 /// This machine as the rig's ports: its CPUs are the one device.
 async fn assemble(ground: Ground) -> Result<Parts, String> {
-    let Ground { folder, settings, records } = ground;
+    let Ground { folder, settings, records, inputs } = ground;
     let data = folder.path().to_owned();
     let accounts = Accounts::of_this_user(settings.lane_uid_base);
     // Two rigs of one machine have two folders, and must not take each other's runs for leftovers.
@@ -177,6 +177,7 @@ async fn assemble(ground: Ground) -> Result<Parts, String> {
         records,
         clock: Rc::new(BootClock),
         ids: Rc::new(OsIds),
+        inputs,
         settings: settings.rig,
     };
     Ok(Parts { setup, outputs, stores: Some(stores) })

@@ -2,34 +2,23 @@
 
 use thermite_actors::view::{DevRunRow, DevRunStatus, DeviceRow, JobRow, JobStatus, LeftoverRow, RunRow};
 use thermite_core::block::Side;
-use thermite_core::dev_run::{DevRunEnd, Exit};
+use thermite_core::dev_run::DevRunEnd;
 use thermite_core::device::DeviceView;
 use thermite_core::hold::StopCause;
 use thermite_core::ids::JobId;
-use thermite_core::job::{ChangeStep, JobOutcome};
+use thermite_core::job::JobOutcome;
 use thermite_core::record::Bounds;
 use thermite_core::run::RunState;
 use thermite_core::stage::{StagePhase, StageView};
-use thermite_core::texts;
 use thermite_core::time::Moment;
 use thermite_svc::plain::{plain, plain_lines};
 
+use thermite_core::why::{self, upper};
+pub(crate) use thermite_core::why::{lower, percent, short};
+
 /// A device's state.
 pub(crate) fn device(row: &DeviceRow, now: Moment) -> String {
-    let state = match &row.state {
-        DeviceView::Sweeping => "what earlier runs left behind is being looked for".to_owned(),
-        DeviceView::Ready => "free".to_owned(),
-        DeviceView::Held { by, running_since, limit_at, .. } => {
-            let since = running_since.map(|since| format!(", runs since {}", now.since(since))).unwrap_or_default();
-            let limit = limit_at.map(|at| format!(", at most {} more", at.since(now))).unwrap_or_default();
-            format!("held by {by}{since}{limit}")
-        }
-        DeviceView::Stopping { cause, .. } => format!("what ran on it is being ended: {}", stop_cause(cause)),
-        DeviceView::Out { why, next_try } => {
-            format!("out of service: {}; tried again in {}", plain(why), next_try.since(now))
-        }
-        DeviceView::Quarantined { why } => format!("quarantined: {}", plain(why)),
-    };
+    let state = plain(&why::device_state(&row.state, now));
     format!("{} ({}): {state}", row.member, plain(&row.facts.model))
 }
 
@@ -79,14 +68,16 @@ pub(crate) fn command(argv: &[String]) -> String {
 /// What a development run does.
 pub(crate) fn dev_run_status(status: &DevRunStatus, now: Moment) -> String {
     match status {
-        DevRunStatus::Recording => "is being recorded".to_owned(),
-        DevRunStatus::Waiting { sentence, .. } => plain(sentence),
-        DevRunStatus::Starting { .. } => "starts".to_owned(),
+        DevRunStatus::Recording { sentence, .. }
+        | DevRunStatus::Waiting { sentence, .. }
+        | DevRunStatus::Starting { sentence, .. } => plain(sentence),
         DevRunStatus::Running { since, limit_at, .. } => {
             let limit = limit_at.map(|at| format!(", at most {} more", at.since(now))).unwrap_or_default();
             format!("runs since {}{limit}", now.since(*since))
         }
-        DevRunStatus::Stopping { cause, .. } => format!("is being ended: {}", stop_cause(cause)),
+        DevRunStatus::Stopping { cause, sentence, .. } => {
+            format!("is being ended: {}; {sentence}", stop_cause(cause))
+        }
         DevRunStatus::Ended { end } => dev_run_end(end),
     }
 }
@@ -99,16 +90,7 @@ pub(crate) fn leftover(row: &LeftoverRow, now: Moment) -> String {
 
 /// How a development run ended.
 pub(crate) fn dev_run_end(end: &DevRunEnd) -> String {
-    match end {
-        DevRunEnd::Exited { exit: Exit::Code(code), ran } => format!("ended with exit code {code} after {ran}"),
-        DevRunEnd::Exited { exit: Exit::Signal(signal), ran } => format!("ended by signal {signal} after {ran}"),
-        DevRunEnd::LimitReached { limit } => format!("ended at its limit of {limit}"),
-        DevRunEnd::Cancelled => "cancelled".to_owned(),
-        DevRunEnd::GaveUp { why } => why.to_string(),
-        DevRunEnd::NotStarted { why } => format!("not started: {}", plain(why)),
-        DevRunEnd::NotProved { why } => format!("{}: {}", texts::NOT_PROVED, plain(why)),
-        DevRunEnd::RigEnded => "the rig ended while it ran; run the command again".to_owned(),
-    }
+    plain(&why::dev_run_end(end))
 }
 
 /// A job.
@@ -124,7 +106,7 @@ pub(crate) fn job_status(row: &JobRow) -> String {
         Some(why) => (format!(" (attempt {})", row.failures.len() + 1), format!("; infrastructure failed it: {why}")),
     };
     let said = match &row.status {
-        JobStatus::Recording => "is being recorded".to_owned(),
+        JobStatus::Recording { sentence, .. } | JobStatus::Concluding { sentence, .. } => sentence.clone(),
         JobStatus::Waiting { sentence, .. } => format!("{}{attempt} {sentence}{last}", row.stage),
         JobStatus::Measuring { sentence: Some(sentence), stage: Some(stage), .. } => {
             format!("{}{attempt}: {}; {sentence}", row.stage, stage_progress(stage))
@@ -136,7 +118,6 @@ pub(crate) fn job_status(row: &JobRow) -> String {
             format!("{}{attempt}: {}", row.stage, stage_progress(stage))
         }
         JobStatus::Measuring { sentence: None, stage: None, .. } => format!("{}{attempt} has the device", row.stage),
-        JobStatus::Concluding => "is being concluded".to_owned(),
         JobStatus::Ended { outcome, .. } => match &row.reused_from {
             Some(from) => format!("{}, {}", job_outcome(outcome), reused_from(*from)),
             None => job_outcome(outcome),
@@ -175,22 +156,7 @@ pub(crate) fn stage_progress(stage: &StageView) -> String {
 
 /// How a job ended, in words that may hold several lines of what a failed command said.
 pub(crate) fn job_outcome(outcome: &JobOutcome) -> String {
-    match outcome {
-        JobOutcome::Win { adopted: true } => "win".to_owned(),
-        JobOutcome::Win { adopted: false } => texts::WIN_NOT_ADOPTED.to_owned(),
-        JobOutcome::NoGain { slower: false } => "no gain".to_owned(),
-        JobOutcome::NoGain { slower: true } => "no gain, slower".to_owned(),
-        JobOutcome::Undecided => "undecided".to_owned(),
-        JobOutcome::ChangeFailed { step, why } => {
-            let step = match step {
-                ChangeStep::Build => "build",
-                ChangeStep::Check => "check",
-                ChangeStep::Measure => "measure",
-            };
-            format!("the change failed to {step}: {}", plain_lines(why))
-        }
-        JobOutcome::NoVerdict { why } => format!("no verdict: {}", plain_lines(why)),
-    }
+    plain_lines(&why::job_outcome(outcome))
 }
 
 /// What a stage's blocks say of the effect, the lower bound first.
@@ -209,50 +175,14 @@ fn bounds(bounds: &Bounds) -> String {
     )
 }
 
-/// A lower bound in percent, rounded down: what is said must not be more than what is so.
-pub(crate) fn lower(ln: f64) -> String {
-    in_percent((ln.exp_m1() * 1_000.0 + ROUNDING).floor() / 10.0)
-}
-
-/// An upper bound in percent, rounded up.
-fn upper(ln: f64) -> String {
-    in_percent((ln.exp_m1() * 1_000.0 - ROUNDING).ceil() / 10.0)
-}
-
-/// A bound that is exact to the digits shown must not move for its last bit.
-const ROUNDING: f64 = 1e-9;
-
-fn in_percent(percent: f64) -> String {
-    // Adding zero makes a zero of one with a minus before it.
-    format!("{:+.1} %", percent + 0.0)
-}
-
-/// A speed-up given as its logarithm, in percent: `+14.1 %`.
-pub(crate) fn percent(ln: f64) -> String {
-    format!("{:+.1} %", ln.exp_m1() * 100.0)
-}
-
-/// A commit as people write it.
-pub(crate) fn short(commit: &str) -> &str {
-    commit.get(..12).unwrap_or(commit)
-}
-
 fn stop_cause(cause: &StopCause) -> String {
-    match cause {
-        StopCause::StageOver => "the stage is over".to_owned(),
-        StopCause::Cancelled => "cancelled".to_owned(),
-        StopCause::WaitedTooLong => "it had waited too long".to_owned(),
-        StopCause::RunEnded => "its run ended".to_owned(),
-        StopCause::RigEnding => "the rig is ending".to_owned(),
-        StopCause::LimitReached { limit } => format!("it reached its limit of {limit}"),
-        StopCause::Exited { .. } => "it ended".to_owned(),
-        StopCause::StartFailed { why } => format!("it could not be started: {}", plain(why)),
-    }
+    plain(&why::stop_cause(cause))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use thermite_core::dev_run::Exit;
     use thermite_core::job::StageKind;
     use thermite_core::refusal::GaveUp;
     use thermite_core::time::Span;

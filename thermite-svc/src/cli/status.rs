@@ -87,6 +87,10 @@ fn lines(view: &RigView, runs: &[RunRow], shown: usize, ended: usize, ink: Ink) 
     if more > 0 {
         lines.push(format!("  and {more} more jobs wait"));
     }
+    if view.overlooked > 0 {
+        let times = view.overlooked;
+        lines.push(format!("the watchdog found a waiter beside a free ready device, {times} times: please report it"));
+    }
     lines.extend(view.leftovers.iter().map(|row| format!("  {}", show::leftover(row, view.now))));
     if view.leftovers_more {
         lines.push("  and more processes that development runs left behind".to_owned());
@@ -142,6 +146,7 @@ mod tests {
             jobs: Vec::new(),
             jobs_live: 0,
             records_fault: None,
+            overlooked: 0,
             leftovers: Vec::new(),
             leftovers_more: false,
         };

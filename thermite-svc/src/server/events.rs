@@ -286,6 +286,7 @@ fn name(what: &RigHappening) -> &'static str {
         RigHappening::Stage { .. } => "stage",
         RigHappening::DevRun { .. } => "dev_run",
         RigHappening::Device { .. } => "device",
+        RigHappening::Alarm { .. } => "alarm",
     }
 }
 

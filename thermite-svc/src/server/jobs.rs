@@ -137,7 +137,10 @@ pub(super) async fn verdict(
         }
         (JobStatus::Ended { screening: None, .. }, Some(StageKind::Confirmation)) => (None, "confirmation"),
         (
-            JobStatus::Recording | JobStatus::Waiting { .. } | JobStatus::Measuring { .. } | JobStatus::Concluding,
+            JobStatus::Recording { .. }
+            | JobStatus::Waiting { .. }
+            | JobStatus::Measuring { .. }
+            | JobStatus::Concluding { .. },
             stage,
         ) => {
             let what = stage.map_or("verdict", |stage| match stage {

@@ -11,7 +11,7 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoParams, Modify, OpenApi};
 
 use super::problem::{MEDIA_TYPE, Problem};
-use super::{dev_runs, events, health, jobs, noise, output, runs, settings, tokens};
+use super::{dev_runs, events, health, jobs, noise, output, runs, settings, tokens, why};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -47,6 +47,7 @@ use super::{dev_runs, events, health, jobs, noise, output, runs, settings, token
         noise::again,
         noise::clear,
         events::stream,
+        why::why,
         tokens::list,
         tokens::make,
         tokens::one,

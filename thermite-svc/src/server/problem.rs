@@ -226,6 +226,7 @@ fn refused(refusal: &Refusal) -> (StatusCode, &'static str) {
         Refusal::LaneBusy { .. } => (StatusCode::CONFLICT, "lane-busy"),
         Refusal::UnknownLane { .. } => (StatusCode::NOT_FOUND, "unknown-lane"),
         Refusal::UnknownRun { .. } => (StatusCode::NOT_FOUND, "unknown-run"),
+        Refusal::UnknownId { .. } => (StatusCode::NOT_FOUND, "unknown-id"),
         Refusal::UnknownJob { .. } => (StatusCode::NOT_FOUND, "unknown-job"),
         Refusal::UnknownDevRun { .. } => (StatusCode::NOT_FOUND, "unknown-dev-run"),
         Refusal::UnknownDevice { .. } => (StatusCode::NOT_FOUND, "unknown-device"),

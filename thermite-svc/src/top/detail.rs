@@ -96,6 +96,7 @@ fn device(rig: &Rig, row: &DeviceRow) -> Vec<String> {
 pub(super) fn event(event: &Event) -> (String, Tone) {
     match &event.what {
         Told::Fact(fact) => fact_words(fact),
+        Told::Alarm(what) => (format!("alarm: {}", plain(what)), Tone::Bad),
         Told::Out { member, why } => (format!("{member} is out of service: {}", plain(why)), Tone::Bad),
         Told::Missed(Some(missed)) => (format!("{missed} events were missed"), Tone::Bad),
         Told::Missed(None) => {

@@ -115,7 +115,10 @@ fn changes_view(news: &Option<News>) -> bool {
     match news {
         Some(News::Happened(event)) => match event.what {
             RigHappening::Stage { .. } => false,
-            RigHappening::Recorded { .. } | RigHappening::DevRun { .. } | RigHappening::Device { .. } => true,
+            RigHappening::Recorded { .. }
+            | RigHappening::DevRun { .. }
+            | RigHappening::Device { .. }
+            | RigHappening::Alarm { .. } => true,
         },
         Some(News::Missed(_)) => true,
         Some(News::At(_) | News::View(_) | News::Away(_) | News::Nothing) | None => false,

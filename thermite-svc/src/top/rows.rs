@@ -248,8 +248,8 @@ fn holder(view: &RigView, of: &DeviceRow) -> Option<String> {
 fn job(of: &JobRow, palette: Palette, room: Room) -> Vec<Line<'static>> {
     let style = match &of.status {
         JobStatus::Measuring { sentence: Some(_), .. } => palette.warn(),
-        JobStatus::Measuring { .. } | JobStatus::Concluding => palette.accent(),
-        JobStatus::Waiting { .. } | JobStatus::Recording => palette.plain(),
+        JobStatus::Measuring { .. } | JobStatus::Concluding { .. } => palette.accent(),
+        JobStatus::Waiting { .. } | JobStatus::Recording { .. } => palette.plain(),
         JobStatus::Ended { .. } => palette.dim(),
     };
     let text = match &of.status {
@@ -320,7 +320,7 @@ fn dev_run(rig: &Rig, of: &DevRunRow, palette: Palette, room: Room) -> Vec<Line<
     let style = match &of.status {
         DevRunStatus::Running { .. } | DevRunStatus::Starting { .. } => palette.accent(),
         DevRunStatus::Stopping { .. } => palette.warn(),
-        DevRunStatus::Recording | DevRunStatus::Waiting { .. } => palette.plain(),
+        DevRunStatus::Recording { .. } | DevRunStatus::Waiting { .. } => palette.plain(),
         DevRunStatus::Ended { .. } => palette.dim(),
     };
     let text = match &of.status {

@@ -107,6 +107,7 @@ pub(super) enum Told {
     Fact(std::sync::Arc<LogEntry>),
     Out { member: MemberId, why: String },
     Missed(Option<u64>),
+    Alarm(String),
 }
 
 /// The whole screen.
@@ -257,6 +258,9 @@ impl Rig {
                         device.state = state.clone();
                     }
                 }
+            }
+            RigHappening::Alarm { what } => {
+                self.tell(Event { wall_ms: Some(event.wall_ms), what: Told::Alarm(what) });
             }
             // The view that this asks for has its sentence.
             RigHappening::DevRun { .. } => {}

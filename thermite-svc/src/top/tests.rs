@@ -21,7 +21,7 @@ use thermite_core::noise::{Noise, NoiseKey};
 use thermite_core::run::RunState;
 use thermite_core::stage::{StagePhase, StageView};
 use thermite_core::time::{Moment, Span};
-use thermite_core::wait::{Wait, WaitEnd, WaitReason};
+use thermite_core::wait::{NoLatest, Wait, WaitEnd, WaitReason};
 
 use super::draw::{Palette, draw};
 use super::rows::with_short_ids;
@@ -125,7 +125,7 @@ fn hostile_and_long_names_stay_in_their_place() {
     rig.runs = vec![hostile];
     rig.dev_runs = vec![dev_run(
         1,
-        DevRunStatus::Recording,
+        DevRunStatus::Recording { wait: Wait::durable(Moment::START, None), sentence: "is being recorded".into() },
         &["sh", "-c", "printf '\x1b[2J\u{9b}31m\r\n'", "速い速い速い速い速い速い"],
     )];
     let sentence = format!("waits for a ready device: \x1b[5m{}", "y".repeat(400));
@@ -150,7 +150,14 @@ fn hostile_and_long_names_stay_in_their_place() {
 #[test]
 fn the_chosen_row_is_seen_however_long_the_list_is() {
     let mut rig = view();
-    rig.jobs = (1..=90).map(|at| job(at, JobStatus::Recording)).collect();
+    rig.jobs = (1..=90)
+        .map(|at| {
+            job(
+                at,
+                JobStatus::Recording { wait: Wait::durable(Moment::START, None), sentence: "is being recorded".into() },
+            )
+        })
+        .collect();
     rig.jobs_live = 300;
     let mut screen = seeing(rig);
     screen.press(Key::Last);
@@ -293,7 +300,7 @@ fn unbounded() -> Wait {
         reason: WaitReason::RunPaused { run: RunId(Uuid::from_u128(1)) },
         place: 0,
         since: Moment::from_millis(7_000),
-        end: WaitEnd::Unbounded,
+        end: WaitEnd::Unbounded { cause: NoLatest::NoReadyDevice },
     }
 }
 
@@ -333,6 +340,7 @@ fn view() -> RigView {
         jobs: Vec::new(),
         jobs_live: 0,
         records_fault: None,
+        overlooked: 0,
         leftovers: Vec::new(),
         leftovers_more: false,
     }

@@ -165,7 +165,7 @@ fn followed(client: &Client, dev_run: DevRunId) -> Followed {
     let end = follow(client, dev_run, |news| {
         match news {
             News::Status { status, is_new: _ } => match status {
-                DevRunStatus::Recording | DevRunStatus::Waiting { .. } => {}
+                DevRunStatus::Recording { .. } | DevRunStatus::Waiting { .. } => {}
                 DevRunStatus::Starting { .. }
                 | DevRunStatus::Running { .. }
                 | DevRunStatus::Stopping { .. }

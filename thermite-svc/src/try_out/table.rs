@@ -64,7 +64,7 @@ fn dev_run(about: &str, run: &LaneRun, view: &RigView) -> Row {
         Some(row) => {
             let key = match &row.status {
                 DevRunStatus::Waiting { wait, .. } => format!("{:?} {}", wait.reason, wait.place),
-                DevRunStatus::Recording => "recording".to_owned(),
+                DevRunStatus::Recording { .. } => "recording".to_owned(),
                 DevRunStatus::Starting { .. } => "starting".to_owned(),
                 DevRunStatus::Running { .. } => "running".to_owned(),
                 DevRunStatus::Stopping { .. } => "stopping".to_owned(),
@@ -89,10 +89,10 @@ fn judge(about: &str, job: Option<&JobRow>) -> Row {
         Some(row) => {
             let text = match &row.status {
                 JobStatus::Ended { outcome, .. } => show::job_outcome(outcome),
-                JobStatus::Recording
+                JobStatus::Recording { .. }
                 | JobStatus::Waiting { .. }
                 | JobStatus::Measuring { .. }
-                | JobStatus::Concluding => show::job_status(row),
+                | JobStatus::Concluding { .. } => show::job_status(row),
             };
             Row { about, text, key: news_key(row) }
         }
@@ -207,6 +207,7 @@ mod tests {
             jobs: vec![job(2, JobStatus::Measuring { hold: hold(), stage: Some(stage), sentence: None })],
             jobs_live: 1,
             records_fault: None,
+            overlooked: 0,
             leftovers: Vec::new(),
             leftovers_more: false,
         }

@@ -9,6 +9,7 @@ use thermite_core::judge_queue::{JudgeEffect, JudgeFact, JudgeInput, Ticket};
 use thermite_core::lane::{LaneEffect, LaneInput, LaneState};
 use thermite_core::pool::{HolderView, PoolEffect, PoolInput};
 use thermite_core::refusal::GaveUp;
+use thermite_core::time::Moment;
 
 use super::properties::{EXCLUSIVE, JUDGE_FIRST, NUMBER_ONCE, ONE_END, RECORDED_FIRST};
 use super::{Append, DEVICE, Letter, NOW, OpenStage, Party, Phase, Rig, Setup, Tree, lane_id};
@@ -288,6 +289,8 @@ impl Rig {
                         arrival: ask.arrival,
                         acceptable: self.pool.acceptable(lane_id(lane)),
                         limit: ask.limit,
+                        since: Moment::START,
+                        latest: ask.latest,
                     })
                 }
                 LaneEffect::CancelWait { dev_run } => to_pool(PoolInput::CancelWait { lane: lane_id(lane), dev_run }),
@@ -313,7 +316,7 @@ impl Rig {
                     }
                     continue;
                 }
-                LaneEffect::AnswerNotRecorded { .. } => continue,
+                LaneEffect::AnswerNotRecorded { .. } | LaneEffect::AnswerTooLate { .. } => continue,
                 LaneEffect::AnswerEnd { dev_run, .. } => {
                     if !self.known.dev_run_over(dev_run) {
                         self.broken = Some(RECORDED_FIRST);

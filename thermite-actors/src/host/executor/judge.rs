@@ -108,7 +108,14 @@ impl Inner {
             },
             () = hold.stopped() => "it was stopped".to_owned(),
         };
-        if git::is_no_room(&why) { StepReport::NoRoom { why } } else { StepReport::NotCarriedOut { why } }
+        let trouble = if git::is_no_room(&why) { Trouble::NoRoom(why) } else { Trouble::Infrastructure(why) };
+        // Not every git says why it could not write.
+        match room::blame(trouble, &self.settings.data).await {
+            Trouble::NoRoom(why) => StepReport::NoRoom { why },
+            Trouble::Infrastructure(why) | Trouble::Sides(why) | Trouble::Lost(why) | Trouble::Killed(why) => {
+                StepReport::NotCarriedOut { why }
+            }
+        }
     }
 
     async fn build(&self, hold: &Hold, stage: &StageRef, kit: &Kit, side: Side) -> StepReport {

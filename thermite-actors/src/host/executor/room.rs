@@ -1,4 +1,4 @@
-//! A build or check that failed on a full disk: whose fault it was.
+//! A step that failed on a full disk: whose fault it was.
 
 use std::path::Path;
 
@@ -6,13 +6,18 @@ use thermite_core::limits;
 
 use super::judge::Trouble;
 
-/// A side's failure while the disk had no room is the disk's, unless what the side itself wrote took the room.
+/// A failure while the disk had no room is the disk's, unless what the side itself wrote took the room.
 pub(super) async fn blame(trouble: Trouble, workspace: &Path) -> Trouble {
-    let Trouble::Sides(why) = trouble else { return trouble };
+    let (why, is_sides) = match trouble {
+        Trouble::Sides(why) => (why, true),
+        Trouble::Infrastructure(why) => (why, false),
+        Trouble::Lost(_) | Trouble::Killed(_) | Trouble::NoRoom(_) => return trouble,
+    };
+    let as_it_was = |why| if is_sides { Trouble::Sides(why) } else { Trouble::Infrastructure(why) };
     let workspace = workspace.to_owned();
     let looked = tokio::task::spawn_blocking(move || {
         let free = free(&workspace)?;
-        Some((free, if free < limits::WORK_ROOM_MIN_BYTES { size(&workspace) } else { 0 }))
+        Some((free, if is_sides && free < limits::WORK_ROOM_MIN_BYTES { size(&workspace) } else { 0 }))
     });
     match looked.await {
         Ok(Some((free, own))) if free < limits::WORK_ROOM_MIN_BYTES => {
@@ -22,7 +27,7 @@ pub(super) async fn blame(trouble: Trouble, workspace: &Path) -> Trouble {
                 Trouble::NoRoom(format!("{free} bytes were free when {why}"))
             }
         }
-        Ok(_) | Err(_) => Trouble::Sides(why),
+        Ok(_) | Err(_) => as_it_was(why),
     }
 }
 
