@@ -12,9 +12,7 @@ use std::rc::Rc;
 
 use tokio::sync::broadcast::error::RecvError;
 
-use thermite_actors::testing::{
-    DevRunScript, Luck, MemoryRecords, ScriptedDevice, ScriptedWorkspaces, StartScript, StopScript,
-};
+use thermite_actors::testing::{DevRunScript, Luck, MemoryRecords, StartScript, StopScript};
 use thermite_actors::view::{DevRunStatus, JobStatus, RigView};
 use thermite_core::contract::Contract;
 use thermite_core::dev_run::{DevRunSpec, Exit};
@@ -28,7 +26,7 @@ use thermite_core::time::{Moment, Span};
 use thermite_core::wait::{NoLatest, Wait, WaitEnd, WaitReason};
 
 use crate::mix;
-use crate::scenario::{Beginning, Scenario};
+use crate::scenario::{Beginning, Scenario, SetPorts};
 
 /// How long one mix lasts.
 const LASTS: Span = Span::hours(8);
@@ -359,7 +357,7 @@ fn do_something(rig: &Scenario, luck: &mut Luck, number: u64) {
 }
 
 /// Slow steps under a contract that knows them, so that the bounds are not far away.
-fn set(seed: u64) -> Box<dyn FnOnce(&ScriptedDevice, &ScriptedWorkspaces)> {
+fn set(seed: u64) -> SetPorts {
     Box::new(move |device, workspaces| {
         workspaces.change_kit(|kit| {
             kit.contract = Contract {

@@ -415,10 +415,10 @@ fn one_that_comes_to_the_line_after_its_latest_moment_is_not_granted_any_more() 
 
 /// A pool whose state was changed behind its back: the mutant of a matching that forgets.
 fn with_records_again(pool: &Pool) -> Pool {
-    let mut state = serde_json::to_value(pool).unwrap();
+    let mut state = serde_json::to_value(pool).expect("a pool can be written");
     assert_eq!(state["recording"], false);
     state["recording"] = true.into();
-    serde_json::from_value(state).unwrap()
+    serde_json::from_value(state).expect("what was written can be read")
 }
 
 #[test]

@@ -23,6 +23,14 @@ use crate::pool::{PoolActor, ToPool};
 use crate::ports::{Clock, Executor, InputLog, MemberPorts, StageRef, StopProof, TargetDriver};
 use crate::view::RigHappening;
 
+/// What the records tell of a device at the start of the rig.
+pub(crate) struct DevicePast {
+    /// The highest number of a hold.
+    pub(crate) last: u64,
+    /// Why it is quarantined, where it is.
+    pub(crate) quarantine: Option<String>,
+}
+
 /// One local device.
 pub(crate) struct DeviceActor {
     device: Traced<Device>,
@@ -42,16 +50,15 @@ pub(crate) struct DeviceActor {
 impl DeviceActor {
     pub(crate) fn new(
         ports: MemberPorts,
-        last: u64,
-        quarantine: Option<String>,
+        past: DevicePast,
         clock: Rc<dyn Clock>,
         inputs: Rc<dyn InputLog>,
         events: Rc<Events>,
         pool: Addr<PoolActor>,
         judge: Addr<JudgeQueueActor>,
     ) -> DeviceActor {
-        let (mut device, mut first) = Device::new(clock.now(), ports.member, last);
-        let kept_out = quarantine.map(|why| device.handle(clock.now(), DeviceInput::Quarantine { why }));
+        let (mut device, mut first) = Device::new(clock.now(), ports.member, past.last);
+        let kept_out = past.quarantine.map(|why| device.handle(clock.now(), DeviceInput::Quarantine { why }));
         first.extend(kept_out.into_iter().flatten());
         DeviceActor {
             device: Traced::new(device, inputs),

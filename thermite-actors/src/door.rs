@@ -25,7 +25,7 @@ use thermite_core::run::{RunSpec, RunState};
 use thermite_core::time::Span;
 
 use crate::alarm::Alarm;
-use crate::device::DeviceActor;
+use crate::device::{DeviceActor, DevicePast};
 use crate::events::Events;
 use crate::input_log::Traced;
 use crate::judge_queue::{ChangeRun, JudgeBirth, JudgeQueueActor, RunFacts, StartRun, SubmitPinned, TakesWork};
@@ -190,11 +190,11 @@ pub(crate) async fn open(
     let mut judged = BTreeMap::new();
     for ports in members {
         let (member, facts): (MemberId, DeviceFacts) = (ports.member, ports.driver.facts());
-        let last = history.last_hold(member);
-        let kept_out = history.quarantined.get(&facts.uuid).cloned();
+        let quarantine = history.quarantined.get(&facts.uuid).cloned();
+        let past = DevicePast { last: history.last_hold(member), quarantine };
         let (clock, inputs) = (clock.clone(), inputs.clone());
         let (pool, judge) = (pool.clone(), judge.clone());
-        let device = DeviceActor::new(ports, last, kept_out, clock, inputs, events.clone(), pool, judge).start();
+        let device = DeviceActor::new(ports, past, clock, inputs, events.clone(), pool, judge).start();
         doors.insert(member, MemberDoors::of(&device));
         judged.insert(member, (MemberDoors::of(&device), facts));
     }

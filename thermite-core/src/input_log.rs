@@ -229,6 +229,7 @@ pub trait Machine: Clone + PartialEq {
 }
 
 /// A machine's whole state.
+#[expect(clippy::large_enum_variant, reason = "one is made for each machine of a segment, and written away")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {

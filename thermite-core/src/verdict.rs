@@ -166,7 +166,7 @@ impl TryFrom<ProcessFacts> for Process {
                 return Err("a decided stage takes no more blocks");
             }
             // The times of a block are 64-bit integers, and ln 2^64 is 44.4.
-            if !(ratio.abs() <= 45.0) {
+            if ratio.is_nan() || ratio.abs() > 45.0 {
                 return Err("no block has that ratio");
             }
             process.add(ratio);

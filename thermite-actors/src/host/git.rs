@@ -35,6 +35,12 @@ pub fn is_no_room(said: &str) -> bool {
     ["No space left on device", "Disk quota exceeded"].iter().any(|words| said.contains(words))
 }
 
+/// Whether such words are a failing disk's, EIO and EROFS: the rig only ever writes to its own stores, so that the asker
+/// has nothing to do with it.
+pub fn is_disk_failing(said: &str) -> bool {
+    ["Input/output error", "Read-only file system"].iter().any(|words| said.contains(words))
+}
+
 /// A commit's name, in full.
 pub type Commit = String;
 

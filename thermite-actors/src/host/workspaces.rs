@@ -263,8 +263,8 @@ fn not_looked_at(why: String) -> No {
     InfrastructureFailure::Step { step: "looking at the repository".to_owned(), why }.into()
 }
 
-/// The asker named a repository, and is refused what is wrong with it; a full disk, a git that is missing or that hangs
-/// is nobody's fault.
+/// The asker named a repository, and is refused what is wrong with it; a full or failing disk, a git that is missing or that
+/// hangs is nobody's fault.
 impl From<GitFault> for No {
     fn from(fault: GitFault) -> No {
         let why = fault.to_string();
@@ -272,6 +272,7 @@ impl From<GitFault> for No {
             GitFault::Failed { .. } | GitFault::Unexpected(_) if git::is_no_room(&why) => {
                 InfrastructureFailure::DiskFull { why }.into()
             }
+            GitFault::Failed { .. } | GitFault::Unexpected(_) if git::is_disk_failing(&why) => not_looked_at(why),
             GitFault::Failed { .. } | GitFault::Unexpected(_) => Refusal::Repository { why }.into(),
             GitFault::NotStarted(_) | GitFault::TookTooLong { .. } => not_looked_at(why),
         }
@@ -638,4 +639,25 @@ fn what_is(file: &Path) -> Option<Result<(), &'static str>> {
     } else {
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_full_or_fails_is_nobodys_fault() {
+        let failed = |said: &str| No::from(GitFault::Failed { command: "fetch".into(), said: said.to_owned() });
+
+        let full = failed("fatal: write error: No space left on device");
+        let failing = failed("fatal: fsync error on 'tmp_obj_x': Input/output error");
+        let read_only = failed("error: unable to create temporary file: Read-only file system");
+        let wrong = failed("fatal: bad object");
+
+        assert!(matches!(full, No::Infrastructure(InfrastructureFailure::DiskFull { .. })), "{full:?}");
+        for no in [failing, read_only] {
+            assert!(matches!(no, No::Infrastructure(InfrastructureFailure::Step { .. })), "{no:?}");
+        }
+        assert!(matches!(wrong, No::Refusal(Refusal::Repository { .. })), "{wrong:?}");
+    }
 }
