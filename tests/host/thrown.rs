@@ -17,7 +17,7 @@ use crate::quota_group::{QuotaGroup, Which};
 use crate::repo::write;
 
 /// Programs of fixed times, so that a stage is decided whatever the machine does.
-const KIT: &str = "measure = [\"sh\", \"-c\", \"cat src/time >&3\"]\ntimer = \"reported\"";
+const KIT: &str = "measure = [\"sh\", \"-c\", \"exec cat src/time >&3\"]\ntimer = \"reported\"";
 
 #[test]
 fn a_block_that_a_quota_held_back_is_thrown_run_again_and_recorded() {
