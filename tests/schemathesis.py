@@ -193,7 +193,7 @@ class Checks:
 
     def run(self):
         rig = self.rig
-        ids = {"run": rig.run, "lane": 3, "job": rig.won, "dev_run": rig.held, "token": rig.lane_token, "id": rig.won}
+        ids = {"run": rig.run, "lane": 3, "job": rig.won, "dev_run": rig.held, "token": rig.lane_token, "id": rig.won, "device": 0}
         changing = ["ask_dev_run", "start_run", "pause_run", "end_run"]
         self.part("all that leaves the runs as they are", ids, [f"--exclude-operation-id={name}" for name in changing])
         self.figures()

@@ -99,7 +99,7 @@ fn a_full_disk_inside_a_job_is_waited_for_and_eats_none_of_its_failures() {
     assert!(matches!(&row.status, JobStatus::Waiting { .. }), "{row:?}");
     assert!(
         sentence.starts_with("waits for room on the data folder's disk, next in line, ")
-            && sentence.ends_with("no latest moment"),
+            && sentence.ends_with("no latest moment: the disk is full or slow"),
         "{sentence}"
     );
     assert_eq!(row.failures, [] as [String; 0]);

@@ -37,6 +37,7 @@ fn the_figures_say_what_happened() {
     assert_eq!(figures["thermite_devices{state=\"held\"}"], 1.0);
     assert_eq!(figures["thermite_waiters{kind=\"dev_run\"}"], 1.0);
     assert_eq!(figures["thermite_waiters{kind=\"job\"}"], 0.0);
+    assert_eq!(figures["thermite_alarms_total"], 0.0);
     assert_eq!(figures["thermite_records_fault"], 0.0);
     assert_eq!(figures["thermite_events_dropped_total"], 0.0);
     rig.end();

@@ -22,7 +22,8 @@ fn a_lanes_token_opens_what_its_lane_does() {
     let submitted = lane.post(&format!("{run}/jobs"), &json!({"change": "faster"}));
     assert_eq!(submitted.status, 202, "{submitted:?}");
     let job = submitted.headers["location"].clone();
-    for path in ["/v1/rig", "/v1/runs", &run, &own, &format!("{own}/output"), &job, "/v1/events?for_ms=0"] {
+    let why = own.replace("/v1/dev-runs/", "/v1/why/");
+    for path in ["/v1/rig", "/v1/runs", &run, &own, &format!("{own}/output"), &job, &why, "/v1/events?for_ms=0"] {
         assert_eq!(lane.get(path).status, 200, "{path}");
         assert_eq!(lane.send("HEAD", path, &[], b"").status, 200, "HEAD {path}");
     }

@@ -98,6 +98,7 @@ impl fmt::Display for LaneId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(transparent)]
+#[cfg_attr(feature = "schema", schema(value_type = u16, maximum = 65_535))]
 pub struct MemberId(pub u16);
 
 impl fmt::Display for MemberId {

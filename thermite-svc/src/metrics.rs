@@ -67,6 +67,7 @@ pub struct Metrics {
     waiters: Levels,
     oldest: Ages,
     refused: Counter,
+    alarms: Counter,
     overlooked: Counter,
     records_fault: Gauge,
     events_dropped: Counter,
@@ -100,6 +101,7 @@ impl Metrics {
             waiters: Family::default(),
             oldest: Family::default(),
             refused: Counter::default(),
+            alarms: Counter::default(),
             overlooked: Counter::default(),
             records_fault: Gauge::default(),
             events_dropped: Counter::default(),
@@ -162,6 +164,7 @@ impl Metrics {
             "How often someone waited beside a free ready device (rule A9): a fault of the rig",
             self.overlooked.clone(),
         );
+        registry.register("alarms", "Things that must never be: faults of the rig itself", self.alarms.clone());
         registry.register("records_fault", "1 while the records cannot be written", self.records_fault.clone());
         registry.register(
             "events_dropped",
@@ -188,6 +191,9 @@ impl Metrics {
     }
 
     fn heard(&self, what: &RigHappening) {
+        if let RigHappening::Alarm { .. } = what {
+            self.alarms.inc();
+        }
         if let RigHappening::Device { member, state } = what {
             let mut busy = self.busy_now.lock().unwrap_or_else(PoisonError::into_inner);
             match state {

@@ -34,6 +34,11 @@ use super::wire::{self, InitFacts, LeaderEnd, Packet};
 use super::{Ended, Identity, LaunchSpec, run_file};
 use crate::ports::StopProof;
 
+mod process;
+
+pub use process::RunProcess;
+pub(super) use process::describe;
+
 /// How long a launcher may take to have a run at its gate.
 const LAUNCH_MAX: Duration = Duration::from_secs(10);
 /// How long a launcher may take to drain and clear away after its run's end.
@@ -777,29 +782,4 @@ fn unguarded(left: &[InitFacts]) -> String {
     let named: Vec<String> = left.iter().take(NAMED_PIDS_MAX).map(|process| describe(process.pid)).collect();
     let left = if named.is_empty() { "nothing more of it is found".to_owned() } else { named.join(", ") };
     format!("all guards of the run were killed, so the kernel's word on its end is lost; left: {left}")
-}
-
-/// A live process of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunProcess {
-    /// Its pid as the machine sees it.
-    pub pid: u32,
-    /// The name of what it executes, as the kernel shows it.
-    pub command: String,
-}
-
-impl RunProcess {
-    /// What is known of a live process; none for one that has ended.
-    fn look(pid: u32) -> Option<RunProcess> {
-        run_file::start_time(pid)?;
-        let command = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
-        Some(RunProcess { pid, command: String::from_utf8_lossy(&command).trim_end().to_owned() })
-    }
-}
-
-/// A process as a person looks for it.
-pub(super) fn describe(pid: u32) -> String {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("?").trim().to_owned();
-    format!("pid {pid} ({}, state {})", field("Name:"), field("State:"))
 }
