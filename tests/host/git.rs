@@ -487,3 +487,39 @@ fn listing(folder: &Path) -> Vec<String> {
     lines.sort();
     lines
 }
+
+#[test]
+fn what_nothing_refers_to_leaves_the_store_once_it_is_old_and_can_be_kept_again() {
+    let repo = Repo::with(&[("a", "kept\n")]);
+    let needed = repo.git(&["rev-parse", "HEAD"]);
+    write(&repo.path().join("a"), "let go\n");
+    let stale = repo.commit("stale");
+    let rig = Git::open(&repo.data()).unwrap();
+    let found = rig.repository(&repo.path()).unwrap();
+    for name in [&needed, &stale] {
+        rig.keep(&found, name).unwrap();
+    }
+    let file = |name: &str| rig.file(&found, name, Path::new("a"), 100);
+    let keep = std::collections::BTreeSet::from([needed.clone()]);
+
+    let gone = rig.prune(&keep).unwrap();
+    let young = file(&stale).unwrap();
+    let store = repo.data().join("git/sha1.git");
+    let aged = std::process::Command::new("find")
+        .arg(store.join("objects"))
+        .args(["-type", "f", "-exec", "touch", "-d", "2 hours ago", "{}", "+"])
+        .status()
+        .unwrap();
+    assert!(aged.success());
+    let again = rig.prune(&keep).unwrap();
+
+    assert_eq!((gone, again), (1, 0));
+    assert_eq!(young, Some(b"let go\n".to_vec()), "what may be on its way into the log stays for an hour");
+    assert_eq!(file(&stale).unwrap_or(None), None, "its objects are gone");
+    assert_eq!(file(&needed).unwrap(), Some(b"kept\n".to_vec()));
+    let laid = repo.data().join("laid");
+    rig.lay_out(&needed, &laid).unwrap();
+    assert_eq!(std::fs::read_to_string(laid.join("a")).unwrap(), "kept\n");
+    rig.keep(&found, &stale).unwrap();
+    assert_eq!(file(&stale).unwrap(), Some(b"let go\n".to_vec()), "it can be kept again");
+}
