@@ -52,6 +52,28 @@ fn a_bare_repository_and_one_of_sha256_serve_as_well() {
 }
 
 #[test]
+fn a_lock_that_a_killed_git_left_in_the_store_stops_nobody_for_long() {
+    let repo = Repo::with(&[("src/a.c", "1\n")]);
+    let rig = Git::open(&repo.data()).unwrap();
+    let repository = rig.repository(&repo.path()).unwrap();
+    let first = rig.resolve(&repository, "HEAD").unwrap();
+    rig.keep(&repository, &first).unwrap();
+    write(&repo.path().join("src/a.c"), "2\n");
+    let second = commit(&repo.path(), "second");
+    let lock = repo.data().join("git/sha1.git/shallow.lock");
+    write(&lock, "");
+
+    let fresh = rig.keep(&repository, &second).unwrap_err();
+    let file = std::fs::File::options().write(true).open(&lock).unwrap();
+    file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(60)).unwrap();
+    rig.keep(&repository, &second).unwrap();
+
+    assert!(thermite_actors::host::git::is_locked(&fresh.to_string()), "{fresh}");
+    assert!(!lock.exists());
+    assert_eq!(rig.file(&repository, &second, Path::new("src/a.c"), 10).unwrap(), Some(b"2\n".to_vec()));
+}
+
+#[test]
 fn a_git_that_hangs_or_floods_is_ended_with_what_it_started() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("config");

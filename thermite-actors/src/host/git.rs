@@ -10,6 +10,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub mod capture;
 pub mod command;
@@ -39,6 +40,30 @@ pub fn is_no_room(said: &str) -> bool {
 /// has nothing to do with it.
 pub fn is_disk_failing(said: &str) -> bool {
     ["Input/output error", "Read-only file system"].iter().any(|words| said.contains(words))
+}
+
+/// Whether such words are of a lock in the store that a git of the rig's left behind: it was killed, or its disk failed.
+/// Nobody else writes there; [`LOCK_OLD`] ends it.
+pub fn is_locked(said: &str) -> bool {
+    said.contains(".lock': File exists")
+}
+
+/// How old a lock in the store is that nobody holds any more: the rig's gits write one at a time, each for milliseconds,
+/// and one that the rig outlived or that outlived the rig has lost its pipes by then.
+const LOCK_OLD: Duration = Duration::from_secs(5);
+
+/// Takes away locks that a git left behind; called by the one who may write in the store.
+fn clear_old_locks(store: &Path, commit: &str) {
+    let of_ref = format!("refs/thermite/keep/{commit}.lock");
+    for name in ["shallow.lock", "packed-refs.lock", "HEAD.lock", "config.lock", of_ref.as_str()] {
+        let lock = store.join(name);
+        let age = std::fs::metadata(&lock).and_then(|about| about.modified()).ok().and_then(|at| at.elapsed().ok());
+        if age.is_some_and(|age| age >= LOCK_OLD) {
+            // Where it cannot be taken away git says so.
+            let taken = std::fs::remove_file(&lock);
+            tracing::warn!(lock = %lock.display(), ?taken, "a lock that a killed git left in the store is taken away");
+        }
+    }
 }
 
 /// A commit's name, in full.
@@ -227,6 +252,7 @@ impl Git {
             return Ok(());
         }
         self.check_size(repository, commit)?;
+        clear_old_locks(&store, commit);
         self.command("fetch").git_dir(&store).run([
             OsString::from("--quiet"),
             "--no-tags".into(),

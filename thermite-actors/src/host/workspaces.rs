@@ -272,7 +272,9 @@ impl From<GitFault> for No {
             GitFault::Failed { .. } | GitFault::Unexpected(_) if git::is_no_room(&why) => {
                 InfrastructureFailure::DiskFull { why }.into()
             }
-            GitFault::Failed { .. } | GitFault::Unexpected(_) if git::is_disk_failing(&why) => not_looked_at(why),
+            GitFault::Failed { .. } | GitFault::Unexpected(_) if git::is_disk_failing(&why) || git::is_locked(&why) => {
+                not_looked_at(why)
+            }
             GitFault::Failed { .. } | GitFault::Unexpected(_) => Refusal::Repository { why }.into(),
             GitFault::NotStarted(_) | GitFault::TookTooLong { .. } => not_looked_at(why),
         }
@@ -652,10 +654,11 @@ mod tests {
         let full = failed("fatal: write error: No space left on device");
         let failing = failed("fatal: fsync error on 'tmp_obj_x': Input/output error");
         let read_only = failed("error: unable to create temporary file: Read-only file system");
+        let locked = failed("fatal: Unable to create '/data/git/sha1.git/shallow.lock': File exists.");
         let wrong = failed("fatal: bad object");
 
         assert!(matches!(full, No::Infrastructure(InfrastructureFailure::DiskFull { .. })), "{full:?}");
-        for no in [failing, read_only] {
+        for no in [failing, read_only, locked] {
             assert!(matches!(no, No::Infrastructure(InfrastructureFailure::Step { .. })), "{no:?}");
         }
         assert!(matches!(wrong, No::Refusal(Refusal::Repository { .. })), "{wrong:?}");
