@@ -51,6 +51,7 @@ pub(super) fn facts(record: &VerdictRecord) -> Markup {
         |hash: &Option<String>| hash.as_deref().map_or_else(|| "none: the kit builds nothing".to_owned(), plain);
     let screened =
         facts.screened.as_ref().map_or_else(|| "no screening before it".to_owned(), |screened| plain(&screened.record));
+    let layout = format!("SHA-256, layout {} of records", record.schema);
     rows(&[
         ("job", facts.job.to_string(), ""),
         ("run", facts.run.to_string(), ""),
@@ -71,7 +72,7 @@ pub(super) fn facts(record: &VerdictRecord) -> Markup {
         ("candidate's artefacts", or_none(&facts.artefacts.change), "SHA-256"),
         ("kit", format!("{}, {}", plain(&facts.kit), plain(&facts.kit_hash)), "name, and SHA-256 of its file"),
         ("screening", screened, "SHA-256 of its record"),
-        ("record", plain(&record.sha256), "SHA-256, layout 1 of records"),
+        ("record", plain(&record.sha256), layout.as_str()),
     ])
 }
 
