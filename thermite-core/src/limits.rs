@@ -250,5 +250,7 @@ pub const INPUT_LINE_BYTES_MAX: usize = 256 * 1024 * 1024;
 pub const INPUT_SEGMENT_BYTES: u64 = 8 * 1024 * 1024;
 /// The input log kept, in bytes of all its segments; the oldest go first.
 pub const INPUT_LOG_BYTES_MAX: u64 = 128 * 1024 * 1024;
+/// How long entries of the input log are gathered before the thread that writes them waits to be woken.
+pub const INPUT_LOG_GATHERED: Span = Span::millis(5);
 /// Entries of the input log on their way to the disk; beyond them entries are left out, counted, and a segment begins.
 pub const INPUT_LOG_WAITING_MAX: usize = 8_192;

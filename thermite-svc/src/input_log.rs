@@ -205,17 +205,25 @@ impl Writer {
     }
 
     fn run(mut self, letters: &Receiver<Letter>) {
+        let mut gathered = true;
         loop {
             let letter = match letters.try_recv() {
                 Ok(letter) => letter,
                 Err(TryRecvError::Disconnected) => break,
-                Err(TryRecvError::Empty) => {
-                    // What a reader may want is in the file before this thread rests.
+                Err(TryRecvError::Empty) if !gathered => {
+                    // What a reader may want is in the file before this thread rests. It does not wait for the next
+                    // letter yet: waking it is what costs the policy most.
                     self.flush();
+                    std::thread::sleep(limits::INPUT_LOG_GATHERED.to_std());
+                    gathered = true;
+                    continue;
+                }
+                Err(TryRecvError::Empty) => {
                     let Ok(letter) = letters.recv() else { break };
                     letter
                 }
             };
+            gathered = false;
             match letter {
                 Letter::Segment(because) => self.begin(because),
                 Letter::Line(line) => self.write(&line),
