@@ -43,7 +43,7 @@ pub fn is_disk_failing(said: &str) -> bool {
 }
 
 /// Whether such words are of a lock in the store that a git of the rig's left behind: it was killed, or its disk failed.
-/// Nobody else writes there; [`LOCK_OLD`] ends it.
+/// Nobody else writes there, and the next one to write takes it away once it is old.
 pub fn is_locked(said: &str) -> bool {
     said.contains(".lock': File exists")
 }
