@@ -61,6 +61,11 @@ impl Guard {
         Guard { uid, began: Instant::now(), helper: None }
     }
 
+    /// Says that the ending begins: how long a walk goes on alone is counted from here, not from the run's start.
+    pub(super) fn begin(&mut self) {
+        self.began = Instant::now();
+    }
+
     /// How long to wait before the next look.
     pub(super) fn tick(&self) -> Duration {
         if self.began.elapsed() < Duration::from_secs(1) { TICK } else { SLOW_TICK }

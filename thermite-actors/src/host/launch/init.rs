@@ -212,6 +212,7 @@ impl Init {
     /// Ends the run and then itself: by its own end where that takes all with it, else by ending all first.
     fn end(mut self, ending: Ending) -> ! {
         let Some(mut guard) = self.guard.take() else { exit_now(ending.code) };
+        guard.begin();
         let mut how = ending.how;
         self.keeps_leftovers = true;
         loop {
