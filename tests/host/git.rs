@@ -64,13 +64,28 @@ fn a_lock_that_a_killed_git_left_in_the_store_stops_nobody_for_long() {
     write(&lock, "");
 
     let fresh = rig.keep(&repository, &second).unwrap_err();
-    let file = std::fs::File::options().write(true).open(&lock).unwrap();
-    file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(60)).unwrap();
+    grow_old(&lock);
     rig.keep(&repository, &second).unwrap();
+    // The same candidate again meets the lock of its own name.
+    let tree = rig.tree(&repository, &second).unwrap();
+    let candidate = rig.commit(&repository, &tree, &first).unwrap();
+    let of_ref = repo.data().join(format!("git/sha1.git/refs/thermite/keep/{candidate}.lock"));
+    write(&of_ref, "");
+    let held = rig.commit(&repository, &tree, &first).unwrap_err();
+    grow_old(&of_ref);
+    assert_eq!(rig.commit(&repository, &tree, &first).unwrap(), candidate);
 
-    assert!(thermite_actors::host::git::is_locked(&fresh.to_string()), "{fresh}");
-    assert!(!lock.exists());
+    for no in [fresh, held] {
+        assert!(thermite_actors::host::git::is_locked(&no.to_string()), "{no}");
+    }
+    assert!(!lock.exists() && !of_ref.exists());
     assert_eq!(rig.file(&repository, &second, Path::new("src/a.c"), 10).unwrap(), Some(b"2\n".to_vec()));
+}
+
+/// Makes a file a minute older than it is.
+fn grow_old(file: &Path) {
+    let file = std::fs::File::options().write(true).open(file).unwrap();
+    file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(60)).unwrap();
 }
 
 #[test]

@@ -11,6 +11,9 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long anything may take that has no reason to take long; a busy machine is no reason to fail.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
+/// What a rig says where this machine cannot contain runs: then there is none to test.
+pub(crate) const NO_CONTAINMENT: &str = "no containment for a run here";
+
 /// The program, as it stands in the sources: cargo builds it where it is older.
 pub(crate) fn thermite() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
@@ -134,7 +137,7 @@ impl Served {
             let log = || std::fs::read_to_string(folder.path().join("log")).unwrap();
             if let Some(status) = server.0.try_wait().unwrap() {
                 let log = log();
-                if log.contains("no isolation for a run here") {
+                if log.contains(NO_CONTAINMENT) {
                     println!("skipped: {}", log.trim());
                     return None;
                 }

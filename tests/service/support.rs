@@ -8,8 +8,8 @@ use thermite_svc::input_log::{self, INPUTS};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Numbers that look like luck and are the same for the same seed (splitmix64).
-pub(crate) struct Luck(u64);
+/// Luck whose seed is printed.
+pub(crate) struct Luck(thermite_actors::testing::Luck);
 
 impl Luck {
     /// Luck from the environment's `THERMITE_TEST_SEED`, or from the test's own number; printed, so that a failure
@@ -17,16 +17,12 @@ impl Luck {
     pub(crate) fn seeded(own: u64) -> Luck {
         let seed = std::env::var("THERMITE_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(own);
         println!("THERMITE_TEST_SEED={seed}");
-        Luck(seed)
+        Luck(thermite_actors::testing::Luck::new(seed))
     }
 
     /// A number in `0..below`.
     pub(crate) fn below(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % below
+        self.0.below(below)
     }
 }
 

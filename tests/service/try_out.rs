@@ -179,7 +179,7 @@ impl Trial {
             Some(server) => Some(Trial { process, tmp, _locks: locks, server }),
             None => {
                 let said = process.end();
-                assert!(said.err.contains("no isolation for a run here"), "{said:?}");
+                assert!(said.err.contains(crate::binary::NO_CONTAINMENT), "{said:?}");
                 println!("skipped: {}", said.err.trim());
                 None
             }

@@ -37,7 +37,8 @@ impl Alarm {
             ctx.cancel_future(handle);
         }
         self.set = deadline.map(|at| {
-            let come = fut::wrap_future::<_, A>(come(Rc::clone(clock), at));
+            let clock = Rc::clone(clock);
+            let come = fut::wrap_future::<_, A>(async move { come(&*clock, at).await });
             (at, ctx.spawn(come.map(move |(), actor, ctx| ring(actor, ctx))))
         });
     }
@@ -48,8 +49,9 @@ impl Alarm {
     }
 }
 
-/// Answers once that moment has come on the rig's clock.
-async fn come(clock: Rc<dyn Clock>, at: Moment) {
+/// Answers once that moment has come on the clock, within [`limits::CLOCK_LOOK_EVERY`] also where it came in suspend: a
+/// runtime's own timers stand still then.
+pub(crate) async fn come(clock: &(impl Clock + ?Sized), at: Moment) {
     loop {
         let left = at.since(clock.now());
         if left == Span::ZERO {

@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod cpu;
+pub mod disk;
 pub mod doctor;
 pub mod executor;
 pub mod git;
@@ -11,7 +12,7 @@ pub mod launch;
 pub mod workspaces;
 
 /// Bytes in hexadecimal, as hashes are shown.
-fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
 
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use thermite_actors::host::git::Git;
+use thermite_actors::host::workspaces::TREES;
 use thermite_core::log::LogEntry;
 use thermite_core::record;
 use thermite_core::texts;
@@ -31,9 +32,6 @@ const TABLES: &str = "
     CREATE TABLE backup_stores (format TEXT PRIMARY KEY, kept TEXT NOT NULL, shallow TEXT NOT NULL);
     CREATE TABLE backup_files (name TEXT NOT NULL, part INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (name, part));
 ";
-
-/// The lanes' worktrees, as the host keeps them in the data folder.
-const TREES: &str = "trees";
 
 /// It did not work; the sentence names the file and the way out.
 #[derive(Debug, thiserror::Error)]

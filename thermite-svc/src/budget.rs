@@ -16,6 +16,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use thermite_actors::host::clock::BootClock;
+use thermite_actors::host::disk::{free, size};
+use thermite_actors::host::executor::OUTPUTS as OUTPUTS_FOLDER;
+use thermite_actors::host::git::STORES;
+use thermite_actors::ports::Clock;
 use thermite_actors::rig::Rig;
 use thermite_core::fold::RigHistory;
 use thermite_core::ids::DevRunId;
@@ -23,7 +28,7 @@ use thermite_core::limits;
 use thermite_core::run::RunState;
 use tracing::{debug, info, warn};
 
-use crate::input_log::INPUTS;
+use crate::input_log::{self, INPUTS};
 use crate::records::{OUTPUTS, Prune, Pruner, VerdictReader};
 use crate::settings::Settings;
 use crate::size::Size;
@@ -110,7 +115,7 @@ impl Budget {
 
     async fn keep_within(&mut self) -> Result<(), String> {
         let kept = i64::try_from(limits::IDEMPOTENCY_KEPT.as_millis()).unwrap_or(i64::MAX);
-        let keys = Prune::Keys { before_ms: wall_ms() - kept };
+        let keys = Prune::Keys { before_ms: BootClock.wall_ms().cast_signed() - kept };
         while self.take(keys.clone()).await? > 0 {}
         let mut held = self.held().await?;
         if held.total() <= self.keep {
@@ -144,13 +149,13 @@ impl Budget {
     }
 
     async fn held(&self) -> Result<Held, String> {
-        let records = self.reader.size().await.map_err(|fault| fault.0)?.used;
+        let records = self.reader.size().await.map_err(|fault| fault.0)?;
         let folder = self.folder.clone();
         let walked = move || Held {
             records,
-            outputs: size(&folder.join("outputs")),
+            outputs: size(&folder.join(OUTPUTS_FOLDER)),
             inputs: size(&folder.join(INPUTS)),
-            git: size(&folder.join("git")),
+            git: size(&folder.join(STORES)),
         };
         tokio::task::spawn_blocking(walked).await.map_err(|error| error.to_string())
     }
@@ -162,7 +167,7 @@ impl Budget {
         }
         let live: BTreeSet<DevRunId> =
             history.dev_runs.iter().filter(|(_, run)| run.end.is_none()).map(|(id, _)| *id).collect();
-        let folder = self.folder.join("outputs");
+        let folder = self.folder.join(OUTPUTS_FOLDER);
         let picked = tokio::task::spawn_blocking(move || oldest_outputs(&folder, &live, need));
         let (files, freed) = picked.await.map_err(|error| error.to_string())?;
         let Some((last, _)) = files.last() else { return Ok(()) };
@@ -191,7 +196,7 @@ impl Budget {
 
     async fn prune_rows(&self, held: &mut Held, aim: u64, prune: Prune) -> Result<(), String> {
         while held.total() > aim && self.take(prune.clone()).await? > 0 {
-            held.records = self.reader.size().await.map_err(|fault| fault.0)?.used;
+            held.records = self.reader.size().await.map_err(|fault| fault.0)?;
         }
         Ok(())
     }
@@ -246,39 +251,41 @@ fn needed_by(history: &RigHistory) -> BTreeSet<String> {
 /// The oldest outputs of what is not live, that are enough; and how many bytes they are.
 fn oldest_outputs(folder: &Path, live: &BTreeSet<DevRunId>, need: u64) -> (Vec<(DevRunId, PathBuf)>, u64) {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut files: Vec<(DevRunId, PathBuf, u64)> = entries
+    let mut files: Vec<((DevRunId, PathBuf), u64)> = entries
         .filter_map(|entry| {
             let name = entry.file_name();
             let id: DevRunId = name.to_str()?.strip_suffix(".out")?.parse().ok()?;
             let bytes = entry.metadata().ok()?.blocks() * 512;
-            (!live.contains(&id)).then(|| (id, entry.path(), bytes))
+            (!live.contains(&id)).then(|| ((id, entry.path()), bytes))
         })
         .collect();
     // Ids of later askings sort after those of earlier ones.
-    files.sort_by_key(|file| file.0);
-    let mut freed = 0;
-    let picked = files.into_iter().take_while(|file| {
-        let more = freed < need;
-        freed += if more { file.2 } else { 0 };
-        more
-    });
-    (picked.map(|(id, path, _)| (id, path)).collect(), freed)
+    files.sort_by_key(|file| file.0.0);
+    enough(files, need)
 }
 
 /// The oldest segments of the input log that are enough; the newest is being written, and stays.
 fn oldest_segments(folder: &Path, need: u64) -> (Vec<PathBuf>, u64) {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut files: Vec<(PathBuf, u64)> =
-        entries.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?.blocks() * 512))).collect();
-    files.sort();
-    files.pop();
-    let mut freed = 0;
-    let picked = files.into_iter().take_while(|file| {
-        let more = freed < need;
-        freed += if more { file.1 } else { 0 };
-        more
+    let mut found = input_log::segments(folder).unwrap_or_default();
+    found.pop();
+    let files = found.into_iter().filter_map(|segment| {
+        let bytes = std::fs::metadata(&segment.path).ok()?.blocks() * 512;
+        Some((segment.path, bytes))
     });
-    (picked.map(|(path, _)| path).collect(), freed)
+    enough(files, need)
+}
+
+/// The first of them that are enough together, and how many bytes they are.
+fn enough<T>(files: impl IntoIterator<Item = (T, u64)>, need: u64) -> (Vec<T>, u64) {
+    let (mut picked, mut freed) = (Vec::new(), 0);
+    for (file, bytes) in files {
+        if freed >= need {
+            break;
+        }
+        freed += bytes;
+        picked.push(file);
+    }
+    (picked, freed)
 }
 
 async fn remove(files: Vec<PathBuf>) -> Result<(), String> {
@@ -294,25 +301,4 @@ async fn remove(files: Vec<PathBuf>) -> Result<(), String> {
         Ok(())
     });
     removed.await.map_err(|error| error.to_string())?
-}
-
-/// What a folder's files take on the disk, in bytes; what vanishes meanwhile takes nothing.
-fn size(folder: &Path) -> u64 {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
-        .map(|entry| match entry.file_type() {
-            Ok(kind) if kind.is_dir() => size(&entry.path()),
-            _ => entry.metadata().map_or(0, |about| about.blocks() * 512),
-        })
-        .sum()
-}
-
-fn free(folder: &Path) -> io::Result<u64> {
-    let about = rustix::fs::statvfs(folder)?;
-    Ok(about.f_bavail.saturating_mul(about.f_frsize))
-}
-
-fn wall_ms() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

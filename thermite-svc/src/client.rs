@@ -168,15 +168,20 @@ impl Client {
 
     /// All runs.
     pub(crate) fn runs(&self) -> Result<Vec<RunRow>, Fault> {
+        self.all("/v1/runs", |row: &RunRow| row.run.to_string())
+    }
+
+    /// A whole listing, page by page; `name` is what a row is named by where the next page begins.
+    fn all<T: DeserializeOwned>(&self, path: &str, name: impl Fn(&T) -> String) -> Result<Vec<T>, Fault> {
         let most = limits::ROWS_LISTED_MAX;
-        let mut runs: Vec<RunRow> = self.get(&format!("/v1/runs?limit={most}"))?;
-        let mut got = runs.len();
-        while let Some(last) = runs.last().filter(|_| got == most) {
-            let page: Vec<RunRow> = self.get(&format!("/v1/runs?limit={most}&after={}", last.run))?;
+        let mut rows: Vec<T> = self.get(&format!("{path}?limit={most}"))?;
+        let mut got = rows.len();
+        while let Some(last) = rows.last().filter(|_| got == most) {
+            let page: Vec<T> = self.get(&format!("{path}?limit={most}&after={}", name(last)))?;
             got = page.len();
-            runs.extend(page);
+            rows.extend(page);
         }
-        Ok(runs)
+        Ok(rows)
     }
 
     /// The first of all runs: one that is not over, where there is any.

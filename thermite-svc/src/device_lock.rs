@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use sha2::{Digest, Sha256};
+use thermite_actors::host::hex;
 use thermite_actors::ports::DeviceFacts;
 
 /// A device that this process has, until it is dropped.
@@ -103,7 +104,7 @@ impl DeviceLock {
 
 fn lock_file(locks: &Path, facts: &DeviceFacts) -> PathBuf {
     let digest = Sha256::digest(facts.uuid.as_bytes());
-    let name = digest.iter().take(8).fold("thermite-device-".to_owned(), |name, byte| format!("{name}{byte:02x}"));
+    let name = format!("thermite-device-{}", hex(&digest[..8]));
     locks.join(format!("{name}.lock"))
 }
 

@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
-use thermite_actors::ports::InputLog;
+use thermite_actors::host::clock::BootClock;
+use thermite_actors::ports::{Clock, InputLog};
 use thermite_core::input_log::{Because, Beginning, Line, Replay, ReplayFault, Replayed};
 use thermite_core::limits;
 use tracing::{info, warn};
@@ -244,7 +245,7 @@ impl Writer {
             Ok(file) => {
                 self.file = Some((BufWriter::new(file), 0));
                 self.retry = None;
-                self.write(&Line::Begins(Beginning::now(wall_ms(), because)));
+                self.write(&Line::Begins(Beginning::now(BootClock.wall_ms(), because)));
             }
             Err(error) => self.fail(&error),
         }
@@ -300,11 +301,6 @@ impl Writer {
         }
         self.retry = Some(Instant::now() + limits::RECORDS_RETRY_EVERY.to_std());
     }
-}
-
-fn wall_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A log that cannot be replayed.

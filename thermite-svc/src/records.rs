@@ -26,7 +26,7 @@ use thermite_actors::ports::{Batch, Checkpoint, FromRecords, Past, Records, Reco
 use tokio::sync::oneshot;
 
 pub use mark::MARK;
-pub use prune::{Prune, RecordsSize};
+pub use prune::Prune;
 pub use reader::{Recorded, RecordsReader, VerdictReader, VerdictText};
 pub use schema::{OpenFault, SCHEMA, copy_of};
 pub(crate) use tokens::{TokenRecord, TokenTable};

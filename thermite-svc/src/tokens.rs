@@ -18,10 +18,13 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use thermite_actors::host::clock::BootClock;
+use thermite_actors::host::hex;
+use thermite_actors::ports::Clock;
 use thermite_actors::ports::RecordsFault;
 use thermite_core::ids::{LaneId, RunId};
 use thermite_core::limits;
@@ -239,7 +242,7 @@ impl Tokens {
         let mut table = TokenTable::open(folder.path())?;
         let owners = Known::new(owner.clone(), TokenKind::Owner, String::new(), None);
         table
-            .keep_files(&Known { from_file: true, ..owners }.record(&sha256), wall_ms())
+            .keep_files(&Known { from_file: true, ..owners }.record(&sha256), BootClock.wall_ms())
             .map_err(TokenFault::Records)?;
         let known = table.all().map_err(TokenFault::Records)?.into_iter().filter_map(Known::of).collect();
         Ok(Tokens { known: RwLock::new(known), table: Arc::new(Mutex::new(table)), owner, made })
@@ -265,7 +268,7 @@ impl Tokens {
         }
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&digest(given)).cloned();
         let known = known.ok_or(NoAccess::Unknown)?;
-        let now = wall_ms();
+        let now = BootClock.wall_ms();
         match *known.life.borrow() {
             Life::Revoked => return Err(NoAccess::Unknown),
             Life::Until(Some(end)) if end <= now => return Err(NoAccess::Expired(known.id.clone())),
@@ -315,7 +318,7 @@ impl Tokens {
         }
         let valid = old.expires_ms().map(|end| Duration::from_millis(end.saturating_sub(old.made_ms)));
         let (secret, sha256, known) = self.fresh(old.kind, old.note.clone(), valid)?;
-        let end = wall_ms() + u64::try_from(overlap.as_millis()).unwrap_or(u64::MAX / 2);
+        let end = BootClock.wall_ms() + u64::try_from(overlap.as_millis()).unwrap_or(u64::MAX / 2);
         let end = old.expires_ms().map_or(end, |before| before.min(end));
         table.replace(&id.0, end, &known.record(&sha256))?;
         old.life.send_replace(Life::Until(Some(end)));
@@ -355,7 +358,7 @@ impl Tokens {
         };
         let secret = fresh(prefix).map_err(|cause| TokenNo::Random(cause.to_string()))?;
         let sha256 = digest(&secret);
-        let end = valid.map(|valid| wall_ms() + u64::try_from(valid.as_millis()).unwrap_or(u64::MAX / 2));
+        let end = valid.map(|valid| BootClock.wall_ms() + u64::try_from(valid.as_millis()).unwrap_or(u64::MAX / 2));
         let known = Known::new(TokenId(format!("{name}-{}", hex(&sha256[..8]))), kind, note, end);
         Ok((secret, sha256, known))
     }
@@ -399,7 +402,7 @@ impl Tokens {
 impl Known {
     fn new(id: TokenId, kind: TokenKind, note: String, expires_ms: Option<u64>) -> Known {
         let life = watch::Sender::new(Life::Until(expires_ms));
-        Known { id, kind, note, from_file: false, made_ms: wall_ms(), used_ms: AtomicU64::new(0), life }
+        Known { id, kind, note, from_file: false, made_ms: BootClock.wall_ms(), used_ms: AtomicU64::new(0), life }
     }
 
     /// What the table has of a token; none where it is of a kind that this program does not know.
@@ -472,7 +475,7 @@ impl Access {
             let left = match *self.life.borrow_and_update() {
                 Life::Revoked => return,
                 Life::Until(None) => None,
-                Life::Until(Some(end)) => match end.saturating_sub(wall_ms()) {
+                Life::Until(Some(end)) => match end.saturating_sub(BootClock.wall_ms()) {
                     0 => return,
                     left => Some(Duration::from_millis(left)),
                 },
@@ -503,13 +506,4 @@ fn has_shape(token: &str, prefix: &str) -> bool {
 
 fn digest(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn wall_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-    u64::try_from(since).unwrap_or(0)
 }

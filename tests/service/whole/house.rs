@@ -315,7 +315,7 @@ impl House {
         until("the rig listens", || {
             if let Some(status) = server.0.try_wait().unwrap() {
                 let log = self.log_text();
-                assert!(log.contains("no containment for a run here"), "the rig ended with {status}: {log}");
+                assert!(log.contains(crate::binary::NO_CONTAINMENT), "the rig ended with {status}: {log}");
                 println!("skipped: {}", log.trim());
                 skipped = true;
             }

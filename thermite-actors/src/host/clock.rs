@@ -2,9 +2,8 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-use thermite_core::limits;
 use thermite_core::readiness::Clocks;
-use thermite_core::time::{Moment, Span};
+use thermite_core::time::Moment;
 
 use crate::ports::Clock;
 
@@ -22,16 +21,10 @@ impl Clock for BootClock {
     }
 }
 
-/// Answers once that moment has come, within [`limits::CLOCK_LOOK_EVERY`] also where it came in suspend: a runtime's
+/// Answers once that moment has come, within [`thermite_core::limits::CLOCK_LOOK_EVERY`] also where it came in suspend: a runtime's
 /// own timers stand still then.
 pub async fn sleep_until(moment: Moment) {
-    loop {
-        let left = moment.since(BootClock.now());
-        if left == Span::ZERO {
-            return;
-        }
-        tokio::time::sleep(left.min(limits::CLOCK_LOOK_EVERY).to_std()).await;
-    }
+    crate::alarm::come(&BootClock, moment).await;
 }
 
 /// The machine's three clocks, read one after the other.

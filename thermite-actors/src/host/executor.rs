@@ -35,6 +35,8 @@ mod room;
 use holds::{HeldDevRun, Hold, Holds};
 use kept::Kept;
 
+/// Where the outputs of development runs are, in the data folder.
+pub const OUTPUTS: &str = "outputs";
 /// Where the outputs of the judge's own runs are, in the data folder.
 const JUDGE_OUTPUTS: &str = "judge-outputs";
 
@@ -85,7 +87,7 @@ impl HostExecutor {
     ) -> std::io::Result<HostExecutor> {
         // What is hidden from a run is named by its whole path.
         settings.data = settings.data.canonicalize()?;
-        let outputs = CaptureDir::open(settings.data.join("outputs"))?;
+        let outputs = CaptureDir::open(settings.data.join(OUTPUTS))?;
         let judge_outputs = CaptureDir::open(settings.data.join(JUDGE_OUTPUTS))?;
         let inner = Inner {
             launcher,

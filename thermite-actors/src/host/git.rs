@@ -24,6 +24,8 @@ use command::{GitCommand, GitFault, path_of};
 const COMMITTER: (&str, &str) = ("thermite", "thermite@localhost");
 /// The longest revision that is looked up, in bytes.
 const REVISION_BYTES_MAX: usize = 1_024;
+/// Where the stores are, in the data folder.
+pub const STORES: &str = "git";
 /// What the store's attributes say of every path: nothing is converted, filtered or left out.
 const ATTRIBUTES: &str =
     "* -text -eol -ident -filter -working-tree-encoding -export-ignore -export-subst -diff -merge\n";
@@ -113,7 +115,7 @@ impl Git {
     /// # Errors
     /// Where the folder cannot be made or written.
     pub fn open(data: &Path) -> io::Result<Git> {
-        let folder = data.join("git");
+        let folder = data.join(STORES);
         std::fs::create_dir_all(folder.join("tmp"))?;
         // What a process that died left half done.
         for entry in std::fs::read_dir(folder.join("tmp"))? {
@@ -361,6 +363,7 @@ impl Git {
         let commit =
             object_name(&commit).ok_or_else(|| GitFault::Unexpected("git commit-tree named no commit".to_owned()))?;
         let kept = format!("refs/thermite/keep/{commit}");
+        clear_old_locks(&store, &commit);
         self.command("update-ref").git_dir(&store).run([kept.as_str(), commit.as_str()])?;
         Ok(commit)
     }

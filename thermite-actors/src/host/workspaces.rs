@@ -29,6 +29,8 @@ use super::launch::{Identity, hand_over};
 use crate::ports::{RunRequest, Workspaces};
 use crate::rig::No;
 
+/// The file of the lanes' worktrees, in the data folder.
+pub const TREES: &str = "trees";
 /// How many paths a refusal lists.
 const PATHS_SHOWN: usize = 5;
 /// What a revision begins with that means a lane's tree as it stands, uncommitted work included: `lane:2`.
@@ -125,7 +127,7 @@ impl HostWorkspaces {
     pub fn open(data: &Path, accounts: Accounts, path: String) -> io::Result<HostWorkspaces> {
         std::fs::create_dir_all(data.join("work"))?;
         let work = data.canonicalize()?.join("work");
-        let trees_file = data.join("trees");
+        let trees_file = data.join(TREES);
         let trees = match std::fs::read_to_string(&trees_file) {
             Ok(text) => text.lines().map(PathBuf::from).collect(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeSet::new(),

@@ -1,11 +1,12 @@
 //! `thermite backup` and `thermite restore`: a data folder taken along in one file, and brought back.
 
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use serde_json::json;
 
+use thermite_actors::host::clock::BootClock;
+use thermite_actors::ports::Clock;
 use thermite_core::texts;
 use thermite_svc::backup;
 use thermite_svc::size::Size;
@@ -61,7 +62,7 @@ Exit codes: 0 done; 69 refused: no backup, damaged, or the folder is not empty; 
 
 /// Takes a backup.
 pub(crate) fn backup(args: &BackupArgs, folder: &Path, say: &Say) -> u8 {
-    match backup::take(folder, &args.to, now_ms()) {
+    match backup::take(folder, &args.to, BootClock.wall_ms()) {
         Ok(taken) if args.json => {
             say.json(&json!({
                 "file": taken.file,
@@ -89,7 +90,7 @@ pub(crate) fn backup(args: &BackupArgs, folder: &Path, say: &Say) -> u8 {
 
 /// Makes a data folder of a backup.
 pub(crate) fn restore(args: &RestoreArgs, say: &Say) -> u8 {
-    match backup::restore(&args.file, &args.data, now_ms()) {
+    match backup::restore(&args.file, &args.data, BootClock.wall_ms()) {
         Ok(restored) if args.json => {
             say.json(&json!({
                 "folder": restored.folder,
@@ -121,9 +122,4 @@ fn refuse(fault: &backup::BackupFault, say: &Say) -> u8 {
         | backup::BackupFault::NoBackup { .. }
         | backup::BackupFault::Damaged { .. } => exit::REFUSED,
     }
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

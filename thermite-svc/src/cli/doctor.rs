@@ -6,6 +6,7 @@ use anyhow::Context;
 use clap::Args;
 use serde_json::json;
 
+use thermite_actors::host;
 use thermite_actors::host::cpu::CpuDriver;
 use thermite_actors::host::doctor::{DiskFacts, Finding, LockFacts, Look, Standing, findings, is_fit, look};
 use thermite_actors::host::launch::LauncherSettings;
@@ -43,13 +44,7 @@ Exit codes: 0 a rig can serve, degraded or not; 1 something that it needs is mis
 /// Looks at this machine and says what was found.
 pub(crate) fn doctor(args: &DoctorArgs, say: &Say) -> anyhow::Result<u8> {
     let given = Given { folder: args.data.clone(), ..Given::default() };
-    let settings = match Settings::read(given, |name| std::env::var(name).ok()) {
-        Ok(settings) => settings,
-        Err(fault) => {
-            say.error(&fault.to_string());
-            return Ok(exit::USAGE);
-        }
-    };
+    let settings = Settings::read(given, |name| std::env::var(name).ok())?;
     let scratch = tempfile::tempdir().context("failed to make a folder for throwaway runs")?;
     let accounts = Accounts::of_this_user(settings.lane_uid_base);
     let facts = CpuDriver::of_this_machine().facts();
@@ -112,9 +107,7 @@ fn lines(finding: &Finding) -> Vec<String> {
 /// Tries a database out in the data folder, or in the nearest folder there is to make it in.
 fn disk(folder: &Path) -> DiskFacts {
     let there = folder.ancestors().find(|place| place.is_dir()).unwrap_or(Path::new("/"));
-    let free = rustix::fs::statvfs(there)
-        .map(|about| about.f_bavail.saturating_mul(about.f_frsize))
-        .map_err(|errno| format!("{}: {errno}", there.display()));
+    let free = host::disk::free(there).map_err(|error| format!("{}: {error}", there.display()));
     let keeps = tempfile::Builder::new()
         .prefix(".doctor-")
         .tempdir_in(there)

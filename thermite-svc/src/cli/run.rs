@@ -3,6 +3,7 @@
 use clap::Args;
 use serde_json::json;
 
+use thermite_actors::host::hex;
 use thermite_actors::view::DevRunStatus;
 use thermite_core::dev_run::DevRunEnd;
 use thermite_core::ids::{DevRunId, RunId};
@@ -164,7 +165,7 @@ impl Teller<'_> {
         let text = String::from_utf8_lossy(bytes);
         let mut line = json!({ "event": "output", "dev_run": self.dev_run, "missed": missed, "text": text });
         if std::str::from_utf8(bytes).is_err() {
-            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            let hex = hex(bytes);
             line["hex"] = hex.into();
         }
         self.line(&line)

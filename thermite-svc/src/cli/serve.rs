@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use thermite_actors::host::clock::BootClock;
 use thermite_actors::host::cpu::CpuDriver;
 use thermite_actors::host::executor::{ExecutorSettings, HostExecutor};
+use thermite_actors::host::hex;
 use thermite_actors::host::ids::OsIds;
 use thermite_actors::host::launch::{Containment, Launcher, LauncherSettings};
 use thermite_actors::host::workspaces::{Accounts, HostWorkspaces};
@@ -67,13 +68,7 @@ pub(crate) fn serve(args: &ServeArgs, say: &Say) -> anyhow::Result<u8> {
         end_with_parent()?;
     }
     let given = Given { folder: args.data.clone(), listen: args.listen.clone(), listen_open: args.listen_open };
-    let settings = match Settings::read(given, |name| std::env::var(name).ok()) {
-        Ok(settings) => settings,
-        Err(fault) => {
-            say.error(&fault.to_string());
-            return Ok(exit::USAGE);
-        }
-    };
+    let settings = Settings::read(given, |name| std::env::var(name).ok())?;
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(&settings.log))
         .with_ansi(say.side_ink.is_coloured())
@@ -138,7 +133,7 @@ async fn assemble(ground: Ground) -> Result<Parts, String> {
     let accounts = Accounts::of_this_user(settings.lane_uid_base);
     // Two rigs of one machine have two folders, and must not take each other's runs for leftovers.
     let digest = Sha256::digest(data.as_os_str().as_encoded_bytes());
-    let rig = digest.iter().take(6).fold("rig-".to_owned(), |name, byte| format!("{name}{byte:02x}"));
+    let rig = format!("rig-{}", hex(&digest[..6]));
     let launcher = Launcher::open(LauncherSettings {
         rig: rig.clone(),
         state: data.join("runs"),

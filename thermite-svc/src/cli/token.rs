@@ -1,10 +1,10 @@
 //! `thermite token`: makes, lists, rotates and revokes the rig's tokens.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
+use thermite_actors::host::clock::BootClock;
+use thermite_actors::ports::Clock;
 use thermite_core::ids::{LaneId, RunId};
 use thermite_core::time::Span;
 use thermite_svc::server::tokens::{NewToken, NewTokenKind, Rotate, TokenMade};
@@ -130,8 +130,7 @@ fn line(row: &TokenRow) -> String {
         TokenKind::Lane { lane, run: None } => lane.to_string(),
         TokenKind::Lane { lane, run: Some(run) } => format!("{lane} of run {run}"),
     };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+    let now = BootClock.wall_ms();
     let ends = match row.expires_ms {
         None => "until it is revoked".to_owned(),
         Some(end) if end <= now => "expired".to_owned(),

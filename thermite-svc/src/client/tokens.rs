@@ -5,23 +5,10 @@ use thermite_svc::tokens::{TokenId, TokenRow};
 
 use super::{Client, Fault};
 
-/// What one page of a listing has at most.
-const PAGE: usize = 500;
-
 impl Client {
     /// All tokens, by name.
     pub(crate) fn tokens(&self) -> Result<Vec<TokenRow>, Fault> {
-        let mut rows: Vec<TokenRow> = self.get(&format!("/v1/tokens?limit={PAGE}"))?;
-        while rows.len().is_multiple_of(PAGE)
-            && let Some(last) = rows.last()
-        {
-            let next: Vec<TokenRow> = self.get(&format!("/v1/tokens?limit={PAGE}&after={}", last.token))?;
-            if next.is_empty() {
-                break;
-            }
-            rows.extend(next);
-        }
-        Ok(rows)
+        self.all("/v1/tokens", |row: &TokenRow| row.token.to_string())
     }
 
     /// Makes a token. Not sent again where the connection broke: what was made then is in the listing.

@@ -27,15 +27,6 @@ pub enum Prune {
     },
 }
 
-/// What the database holds, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RecordsSize {
-    /// Pages in use.
-    pub used: u64,
-    /// Pages that are free for new rows.
-    pub free: u64,
-}
-
 /// Takes at most `most` rows; how many it took.
 pub(super) fn carry_out(
     connection: &mut Connection,
@@ -118,22 +109,14 @@ fn note(transaction: &Transaction<'_>, what: &str, through: &str, wall_ms: i64) 
             Ok((row.get(0)?, row.get(1)?, row.get(2)?))
         })
         .optional()?;
+    let later = before.as_ref().map_or(through, |(_, noted, _)| later(noted, through));
     match before {
-        Some((id, noted, on)) => {
-            let through = later(&noted, through);
-            if on / DAY_MS == wall_ms / DAY_MS {
-                transaction
-                    .execute("UPDATE pruned SET through = ?2, wall_ms = ?3 WHERE id = ?1", (id, through, wall_ms))?;
-                return Ok(());
-            }
-            transaction
-                .execute("INSERT INTO pruned (what, through, wall_ms) VALUES (?1, ?2, ?3)", (what, through, wall_ms))?;
+        Some((id, _, on)) if on / DAY_MS == wall_ms / DAY_MS => {
+            transaction.execute("UPDATE pruned SET through = ?2, wall_ms = ?3 WHERE id = ?1", (id, later, wall_ms))
         }
-        None => {
-            transaction
-                .execute("INSERT INTO pruned (what, through, wall_ms) VALUES (?1, ?2, ?3)", (what, through, wall_ms))?;
-        }
-    }
+        _ => transaction
+            .execute("INSERT INTO pruned (what, through, wall_ms) VALUES (?1, ?2, ?3)", (what, later, wall_ms)),
+    }?;
     Ok(())
 }
 
@@ -146,10 +129,10 @@ fn later<'a>(one: &'a str, other: &'a str) -> &'a str {
     if is_one { one } else { other }
 }
 
-/// How much the database holds.
-pub(super) fn size(connection: &Connection) -> rusqlite::Result<RecordsSize> {
+/// How much the database holds, in bytes: its pages in use.
+pub(super) fn size(connection: &Connection) -> rusqlite::Result<u64> {
     let number = |pragma: &str| connection.query_row(pragma, (), |row| row.get::<_, i64>(0)).map(i64::cast_unsigned);
     let (pages, free, bytes) =
         (number("PRAGMA page_count")?, number("PRAGMA freelist_count")?, number("PRAGMA page_size")?);
-    Ok(RecordsSize { used: (pages - free.min(pages)) * bytes, free: free * bytes })
+    Ok((pages - free.min(pages)) * bytes)
 }

@@ -13,7 +13,7 @@ use thermite_core::log::{LogEntry, check_sum};
 use tokio::sync::oneshot;
 
 use super::ended;
-use super::prune::{self, RecordsSize};
+use super::prune;
 use super::schema::{self, OpenFault};
 
 /// One row of the log.
@@ -144,11 +144,11 @@ impl VerdictReader {
         self.read(|connection, file| champions(connection).map_err(|cause| unreadable(file, &cause))).await
     }
 
-    /// What the database holds.
+    /// What the database holds, in bytes.
     ///
     /// # Errors
     /// Where the file cannot be read, or the records are closed.
-    pub async fn size(&self) -> Result<RecordsSize, RecordsFault> {
+    pub async fn size(&self) -> Result<u64, RecordsFault> {
         self.read(|connection, file| prune::size(connection).map_err(|cause| unreadable(file, &cause))).await
     }
 

@@ -269,9 +269,7 @@ pub(super) fn open_for_writing(folder: &Path, file: &Path) -> Result<Connection,
         .mode(0o600)
         .open(file)
         .map_err(|source| OpenFault::File { file: file.to_owned(), source })?;
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = Connection::open_with_flags(file, flags).map_err(sqlite)?;
-    connection.busy_timeout(limits::RECORDS_LOCK_WAIT_MAX.to_std()).map_err(sqlite)?;
+    let mut connection = connect(file).map_err(sqlite)?;
     let found = refuse_foreign(&connection, folder, file)?;
     if is_empty {
         // What is pruned gives its room back to the file system.
@@ -281,16 +279,31 @@ pub(super) fn open_for_writing(folder: &Path, file: &Path) -> Result<Connection,
     if mode != "wal" {
         return Err(OpenFault::NoWriteAheadLog { file: file.to_owned(), mode });
     }
-    // FULL: a commit that was answered survives power loss, not only kill -9 (rule D7).
-    connection
-        .execute_batch("PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 67108864; PRAGMA cell_size_check = ON;")
-        .map_err(sqlite)?;
+    connection.execute_batch(EACH_CONNECTION).map_err(sqlite)?;
     check_pages(&connection, file)?;
     lost_nothing(&connection, file, &mark, found, acknowledged)?;
     if found > 0 && found < SCHEMA {
         copy_aside(&connection, folder, file, found)?;
     }
     migrate(&mut connection, file).map_err(sqlite)?;
+    Ok(connection)
+}
+
+/// What holds for one connection alone. FULL: a commit that was answered survives power loss, not only kill -9 (rule D7).
+const EACH_CONNECTION: &str =
+    "PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 67108864; PRAGMA cell_size_check = ON;";
+
+/// A second connection for writing, to what [`open_for_writing`] has looked through and brought up.
+pub(super) fn open_beside(file: &Path) -> Result<Connection, OpenFault> {
+    let connection = connect(file).map_err(|source| fault(file, source))?;
+    connection.execute_batch(EACH_CONNECTION).map_err(|source| fault(file, source))?;
+    Ok(connection)
+}
+
+fn connect(file: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(file, flags)?;
+    connection.busy_timeout(limits::RECORDS_LOCK_WAIT_MAX.to_std())?;
     Ok(connection)
 }
 

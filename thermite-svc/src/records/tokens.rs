@@ -45,7 +45,7 @@ impl TokenTable {
     /// Opens it; the records in `folder` are there already.
     pub(crate) fn open(folder: &Path) -> Result<TokenTable, OpenFault> {
         let file = folder.join(super::FILE);
-        Ok(TokenTable { connection: schema::open_for_writing(folder, &file)?, file })
+        Ok(TokenTable { connection: schema::open_beside(&file)?, file })
     }
 
     /// Makes `record` the only one that the data folder's file has, and takes away those that ended before `now_ms`.

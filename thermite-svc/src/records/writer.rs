@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior};
-use thermite_actors::ports::{Batch, Past, RecordsFault};
+use thermite_actors::host::clock::BootClock;
+use thermite_actors::ports::{Batch, Clock, Past, RecordsFault};
 use thermite_core::limits;
 use thermite_core::log::{LogEntry, check_sum};
 use thermite_core::record::{AttemptAudit, VerdictRecord};
@@ -376,7 +376,7 @@ pub(super) fn named(entry: &LogEntry) -> (&'static str, Option<String>) {
     }
 }
 
+/// For the columns that people read; decides nothing.
 pub(super) fn wall_ms() -> i64 {
-    // A clock before 1970 or far beyond: the column is for people and decides nothing.
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(0))
+    BootClock.wall_ms().cast_signed()
 }

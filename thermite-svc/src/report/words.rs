@@ -4,6 +4,7 @@ use thermite_core::block::TriedBlock;
 use thermite_core::contract::Timer;
 use thermite_core::job::StageKind;
 use thermite_core::record::{StopReason, VerdictRecord};
+use thermite_core::texts;
 use thermite_core::verdict::Verdict;
 
 use crate::plain::plain;
@@ -142,18 +143,8 @@ pub fn nanoseconds(ns: u64) -> String {
 
 /// A moment of the wall clock, in UTC.
 pub fn date(wall_ms: u64) -> String {
-    let seconds = wall_ms / 1_000;
-    let (day, second) = (seconds / 86_400, seconds % 86_400);
-    // Days since 1 March of the year 0, so that a leap day ends its year; 400 years have 146,097 days.
-    let days = day + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02} {:02}:{:02}{NBSP}UTC", second / 3_600, second % 3_600 / 60)
+    let second = wall_ms / 1_000 % 86_400;
+    format!("{} {:02}:{:02}{NBSP}UTC", texts::day(wall_ms), second / 3_600, second % 3_600 / 60)
 }
 
 /// A commit as people write it.

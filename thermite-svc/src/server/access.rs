@@ -21,8 +21,8 @@ use actix_web::middleware::Next;
 use actix_web::web::{Bytes, Data};
 use actix_web::{FromRequest, HttpMessage, HttpRequest};
 use futures_util::future::LocalBoxFuture;
-use thermite_actors::view::JobRow;
-use thermite_core::ids::{DevRunId, LaneId, RunId};
+use thermite_actors::view::{DevRunRow, JobRow};
+use thermite_core::ids::{LaneId, RunId};
 use tracing::debug;
 
 use super::Door;
@@ -90,11 +90,7 @@ impl Asker {
     }
 
     /// Whether the development run is its own, where it is a lane's.
-    pub(super) async fn owns(&self, door: &Door, dev_run: DevRunId) -> Result<(), Problem> {
-        if self.lane().is_none() {
-            return Ok(());
-        }
-        let row = door.rig.dev_run(dev_run).await?;
+    pub(super) fn owns(&self, row: &DevRunRow) -> Result<(), Problem> {
         self.may_ask(row.run, u32::from(row.lane.number()))
     }
 

@@ -237,6 +237,5 @@ fn fits(thing: &str, value: &str) -> Result<(), Refusal> {
 
 /// The value is cut where it would fill the answer.
 fn impossible(thing: &str, value: &str, expected: &str) -> Refusal {
-    let shown: String = value.chars().take(80).flat_map(char::escape_default).collect();
-    Refusal::Impossible { thing: thing.to_owned(), value: shown, expected: expected.to_owned() }
+    Refusal::Impossible { thing: thing.to_owned(), value: super::request::shown(value), expected: expected.to_owned() }
 }

@@ -132,8 +132,8 @@ pub(super) async fn one(
 ) -> Result<Json<DevRunRow>, Problem> {
     let dev_run: DevRunId = request::id(&request, "dev_run")?;
     let most = Wait::bounded(wait.wait_ms)?;
-    asker.owns(&door, dev_run).await?;
     let row = door.rig.dev_run(dev_run).await?;
+    asker.owns(&row)?;
     if wait.wait_ms == 0 || matches!(row.status, DevRunStatus::Ended { .. }) {
         return Ok(Json(row));
     }
@@ -156,6 +156,6 @@ pub(super) async fn one(
 )]
 pub(super) async fn cancel(request: HttpRequest, door: Data<Door>, asker: Asker) -> Result<Json<Over>, Problem> {
     let dev_run: DevRunId = request::id(&request, "dev_run")?;
-    asker.owns(&door, dev_run).await?;
+    asker.owns(&door.rig.dev_run(dev_run).await?)?;
     Ok(Json(Over::new(dev_run, door.rig.cancel(dev_run).await?)))
 }

@@ -29,14 +29,19 @@ pub(super) struct IfMatch {
 
 /// The answer `body`, or 304 where the asker has it.
 pub(super) fn answer(request: &HttpRequest, etag: &str, body: &impl Serialize) -> HttpResponse {
-    if is_known(request, etag) {
-        return HttpResponse::NotModified().insert_header((header::ETAG, etag)).finish();
+    if let Some(unchanged) = unchanged(request, etag) {
+        return unchanged;
     }
     HttpResponse::Ok().insert_header((header::ETAG, etag)).json(body)
 }
 
+/// 304, where the asker has what `etag` stands for.
+pub(super) fn unchanged(request: &HttpRequest, etag: &str) -> Option<HttpResponse> {
+    is_known(request, etag).then(|| HttpResponse::NotModified().insert_header((header::ETAG, etag)).finish())
+}
+
 /// Whether the asker has what `etag` stands for.
-pub(super) fn is_known(request: &HttpRequest, etag: &str) -> bool {
+fn is_known(request: &HttpRequest, etag: &str) -> bool {
     let Some(given) = text(request, &header::IF_NONE_MATCH) else { return false };
     // Weak and strong compare alike here.
     given.split(',').map(|one| one.trim().trim_start_matches("W/")).any(|one| one == etag || one == "*")

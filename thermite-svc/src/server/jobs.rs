@@ -153,8 +153,8 @@ pub(super) async fn verdict(
     };
     let hash = hash.ok_or_else(|| none(what))?;
     let etag = format!("\"{hash}\"");
-    if etag::is_known(&request, &etag) {
-        return Ok(HttpResponse::NotModified().insert_header((header::ETAG, etag)).finish());
+    if let Some(unchanged) = etag::unchanged(&request, &etag) {
+        return Ok(unchanged);
     }
     let text = door.verdicts.verdict(&hash).await?.ok_or_else(|| none(what))?;
     // Byte for byte as it was closed: its hash is over these bytes.

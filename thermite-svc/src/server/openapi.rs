@@ -4,6 +4,8 @@
 //! is ending) is added here once, and so is the form of every no.
 
 use actix_web::HttpResponse;
+use std::sync::LazyLock;
+
 use thermite_actors::view::RigEvent;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
@@ -90,7 +92,8 @@ pub fn document() -> String {
     (status = 200, description = "OpenAPI 3.1", body = serde_json::Value),
 ))]
 pub(super) async fn openapi() -> HttpResponse {
-    HttpResponse::Ok().content_type("application/json").body(document())
+    static TEXT: LazyLock<String> = LazyLock::new(document);
+    HttpResponse::Ok().content_type("application/json").body(TEXT.as_str())
 }
 
 /// What every path has.

@@ -14,7 +14,7 @@ use actix_web::web::{self, Data};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use thermite_actors::ports::OutputSlice;
-use thermite_actors::view::DevRunStatus;
+use thermite_actors::view::{DevRunRow, DevRunStatus};
 use thermite_core::dev_run::DevRunEnd;
 use thermite_core::ids::DevRunId;
 use thermite_core::limits;
@@ -70,10 +70,11 @@ pub(super) async fn read(
     let dev_run: DevRunId = request::id(&request, "dev_run")?;
     request::within("offset", part.offset, 0, OFFSET_MAX)?;
     let until = Instant::now() + Wait::bounded(part.wait_ms)?;
-    asker.owns(&door, dev_run).await?;
+    let row = door.rig.dev_run(dev_run).await?;
+    asker.owns(&row)?;
     let mut over = door.over.clone();
     let mut looks = 0u32;
-    let mut is_over = has_ended(&door, dev_run).await?;
+    let mut is_over = has_ended(&row);
     let _following = (!is_over).then(|| door.followers.follow(dev_run));
     loop {
         // Asked before it is read: what an ended run wrote is all there.
@@ -95,13 +96,13 @@ pub(super) async fn read(
         }
         looks += 1;
         if never_started || looks.is_multiple_of(LOOKS_PER_ASK) {
-            is_over = has_ended(&door, dev_run).await?;
+            is_over = has_ended(&door.rig.dev_run(dev_run).await?);
         }
     }
 }
 
-async fn has_ended(door: &Door, dev_run: DevRunId) -> Result<bool, Problem> {
-    Ok(matches!(door.rig.dev_run(dev_run).await?.status, DevRunStatus::Ended { .. }))
+fn has_ended(row: &DevRunRow) -> bool {
+    matches!(row.status, DevRunStatus::Ended { .. })
 }
 
 /// Refuses what was there and was pruned; an output that never was is an empty one.

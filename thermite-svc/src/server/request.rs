@@ -12,6 +12,7 @@ use serde::de::{self, DeserializeOwned, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
+use thermite_actors::host::hex;
 use thermite_core::limits;
 
 use super::Door;
@@ -165,7 +166,8 @@ fn misshapen(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
     })
 }
 
-fn shown(value: &str) -> String {
+/// A refused value as its sentence repeats it.
+pub(super) fn shown(value: &str) -> String {
     value.chars().take(SHOWN_MAX).flat_map(char::escape_default).collect()
 }
 
@@ -204,9 +206,7 @@ pub(super) async fn key(request: &HttpRequest, door: &Door, body: &impl Serializ
     match door.keys.take(key, hash).await? {
         // The rig knows a key with what it stands for: once its day is over, it may stand for another request, and must
         // not be answered with what the first one made.
-        KeyUse::ThisRequest => {
-            Ok(Some(hash.iter().take(4).fold(format!("{key} "), |name, byte| format!("{name}{byte:02x}"))))
-        }
+        KeyUse::ThisRequest => Ok(Some(format!("{key} {}", hex(&hash[..4])))),
         KeyUse::AnotherRequest => Err(Problem::key_reused(key)),
     }
 }

@@ -31,7 +31,7 @@ pub struct WholeStore {
 impl Git {
     /// The git folder of a data folder as it is, without bringing anything in order there: a rig may be using it.
     pub fn beside(data: &Path) -> Git {
-        let folder = data.join("git");
+        let folder = data.join(super::STORES);
         let config = folder.join("config");
         Git { folder, config }
     }
