@@ -18,9 +18,9 @@ use crate::alarm::Alarm;
 use crate::events::Events;
 use crate::input_log::Traced;
 use crate::judge_queue::{JudgeQueueActor, StageOpened};
-use crate::member::{EndLeftovers, LookAtMember, MemberLook, RunStep, StartDevRun, ToMember};
+use crate::member::{EndLeftovers, LookAtLeftovers, LookAtMember, MemberLook, RunStep, StartDevRun, ToMember};
 use crate::pool::{PoolActor, ToPool};
-use crate::ports::{Clock, Executor, InputLog, MemberPorts, StageRef, StopProof, TargetDriver};
+use crate::ports::{Clock, Executor, InputLog, Leftovers, MemberPorts, StageRef, StopProof, TargetDriver};
 use crate::view::RigHappening;
 
 /// What the records tell of a device at the start of the rig.
@@ -227,8 +227,15 @@ impl Handler<LookAtMember> for DeviceActor {
             state: self.device.view(),
             refused: self.device.refused(),
             containment: self.executor.containment(),
-            leftovers: self.executor.leftovers(),
         }
+    }
+}
+
+impl Handler<LookAtLeftovers> for DeviceActor {
+    type Result = Vec<Leftovers>;
+
+    fn handle(&mut self, _: LookAtLeftovers, _: &mut Self::Context) -> Self::Result {
+        self.executor.leftovers()
     }
 }
 

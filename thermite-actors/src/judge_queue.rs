@@ -349,7 +349,7 @@ impl JudgeQueueActor {
             | JudgeFact::ChampionMoved { .. } => None,
         };
         let Closed { record, audit, learnt } = closing.unwrap_or_default();
-        let hash = record.as_ref().map(VerdictRecord::hash);
+        let hash = record.as_ref().map(|record| record.sha256.clone());
         batch.entries.extend(learnt);
         batch.entries.extend(match fact {
             JudgeFact::Submitted => self

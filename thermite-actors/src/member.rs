@@ -52,6 +52,12 @@ pub struct RunStep {
 #[rtype(result = "MemberLook")]
 pub struct LookAtMember;
 
+/// What development runs left behind there and keep (rule C3). Apart from [`LookAtMember`], which is asked at every stir:
+/// this one reads `/proc`.
+#[derive(Message)]
+#[rtype(result = "Vec<Leftovers>")]
+pub struct LookAtLeftovers;
+
 /// Ends what development runs left behind and keep, and proves it gone (rule C3): at the rig's end.
 #[derive(Message)]
 #[rtype(result = "StopProof")]
@@ -68,8 +74,6 @@ pub struct MemberLook {
     pub refused: u64,
     /// The containment in force there, where it tells.
     pub containment: Option<String>,
-    /// What development runs left behind there and keep (rule C3).
-    pub leftovers: Vec<Leftovers>,
 }
 
 /// The doors of one member.
@@ -83,6 +87,8 @@ pub struct MemberDoors {
     pub step: Recipient<RunStep>,
     /// For views.
     pub look: Recipient<LookAtMember>,
+    /// For views of the whole rig.
+    pub leftovers: Recipient<LookAtLeftovers>,
     /// For the rig's end.
     pub end_leftovers: Recipient<EndLeftovers>,
 }
@@ -96,6 +102,7 @@ impl MemberDoors {
             + Handler<StartDevRun>
             + Handler<RunStep>
             + Handler<LookAtMember>
+            + Handler<LookAtLeftovers>
             + Handler<EndLeftovers>,
     {
         MemberDoors {
@@ -103,6 +110,7 @@ impl MemberDoors {
             start: member.clone().recipient(),
             step: member.clone().recipient(),
             look: member.clone().recipient(),
+            leftovers: member.clone().recipient(),
             end_leftovers: member.clone().recipient(),
         }
     }

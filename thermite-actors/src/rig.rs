@@ -249,7 +249,7 @@ impl Rig {
     /// Jobs of a run in order of asking, over or not: at most `most` of those after `after`.
     ///
     /// # Errors
-    /// Where the rig has ended.
+    /// Refused for a run that is not there.
     pub async fn jobs(&self, run: RunId, after: Option<JobId>, most: usize) -> Result<Vec<JobRow>, No> {
         self.ask_door(door::LookAtJobs { run, after, most }).await?
     }

@@ -165,6 +165,9 @@ impl RigHistory {
 
     /// What these facts end, with all that the log says of it once they are added.
     pub fn ended_by(&self, entries: &[LogEntry]) -> Vec<Ended> {
+        if !entries.iter().any(ends) {
+            return Vec::new();
+        }
         // Who held the device is told with who gave up on it.
         let mut touched = RigHistory { holding: self.holding.clone(), ..RigHistory::default() };
         for entry in entries {
@@ -180,9 +183,6 @@ impl RigHistory {
                 }
                 _ => {}
             }
-        }
-        if !entries.iter().any(ends) {
-            return Vec::new();
         }
         entries.iter().for_each(|entry| touched.take(entry.clone()));
         let RigHistory { mut jobs, mut dev_runs, mut runs, over, .. } = touched;

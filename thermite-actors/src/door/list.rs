@@ -60,7 +60,7 @@ async fn runs(actors: Actors, after: Option<RunId>, most: usize) -> Result<Vec<R
     Ok(rows)
 }
 
-async fn run(actors: &Actors, run: RunId) -> Result<RunRow, No> {
+pub(super) async fn run(actors: &Actors, run: RunId) -> Result<RunRow, No> {
     let known = match look::recall(actors, move |history| history.runs.get(&run).cloned()).await? {
         None => over::run(actors, run).await?,
         known => known,

@@ -14,7 +14,7 @@ use thermite_core::time::{Moment, Span};
 use thermite_core::wait::Wait;
 
 use crate::judge_queue::{JudgeLook, LookAtJudge, WhichJobs};
-use crate::member::{LookAtMember, MemberLook, ToMember};
+use crate::member::{LookAtLeftovers, LookAtMember, MemberLook, ToMember};
 use crate::noise;
 use crate::outbox::{Recall, RecordsState};
 use crate::pool::{LookAtPool, PoolLook};
@@ -98,7 +98,7 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
     };
     let Some(snapshot) = snapshot(actors, WhichJobs::First(JOBS_SHOWN)).await else { return view };
     view.now = snapshot.now;
-    view.leftovers = leftovers(&snapshot);
+    view.leftovers = leftovers(actors).await;
     view.leftovers_more = view.leftovers.len() > limits::LEFTOVERS_SHOWN_MAX;
     view.leftovers.truncate(limits::LEFTOVERS_SHOWN_MAX);
     view.jobs_live = snapshot.judge.live_count;
@@ -155,21 +155,24 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
 }
 
 /// The processes that development runs left behind, the oldest first: one more than are shown at most, where there are.
-fn leftovers(snapshot: &Snapshot) -> Vec<LeftoverRow> {
-    let kept =
-        snapshot.members.iter().flat_map(|(member, look)| look.leftovers.iter().map(move |kept| (*member, kept)));
-    let rows = kept.flat_map(|(member, kept)| {
-        kept.processes.iter().map(move |process| LeftoverRow {
-            dev_run: kept.dev_run,
-            run: kept.run,
-            lane: kept.lane,
-            member,
-            pid: process.pid,
-            command: process.command.clone(),
-            since: kept.since,
-        })
-    });
-    rows.take(limits::LEFTOVERS_SHOWN_MAX + 1).collect()
+async fn leftovers(actors: &Actors) -> Vec<LeftoverRow> {
+    let mut rows = Vec::new();
+    for (member, doors) in &actors.members {
+        let kept = doors.leftovers.send(LookAtLeftovers).await.unwrap_or_default();
+        rows.extend(kept.into_iter().flat_map(|kept| {
+            kept.processes.into_iter().map(move |process| LeftoverRow {
+                dev_run: kept.dev_run,
+                run: kept.run,
+                lane: kept.lane,
+                member: *member,
+                pid: process.pid,
+                command: process.command,
+                since: kept.since,
+            })
+        }));
+    }
+    rows.truncate(limits::LEFTOVERS_SHOWN_MAX + 1);
+    rows
 }
 
 /// How many entries the actors keep of work, beside their machines and the records.
@@ -265,6 +268,9 @@ pub(super) async fn jobs(actors: &Actors, run: RunId, after: Option<JobId>, most
     let mut known: BTreeMap<Arrival, JobHistory> = over.into_iter().map(|job| (job.spec.arrival, job)).collect();
     known.extend(recall(actors, read).await?.into_iter().map(|job| (job.spec.arrival, job)));
     let known: Vec<JobHistory> = known.into_values().take(most).collect();
+    if known.is_empty() {
+        list::run(actors, run).await?;
+    }
     let open = known.iter().filter(|job| job.end.is_none()).map(|job| job.spec.job).collect();
     let snapshot = snapshot(actors, WhichJobs::These(open)).await.ok_or_else(No::ending)?;
     let live: BTreeMap<JobId, &LiveJob> = snapshot.judge.live.iter().map(|live| (live.job, live)).collect();

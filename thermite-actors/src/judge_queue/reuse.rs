@@ -13,7 +13,7 @@ impl JudgeQueueActor {
         audit: Option<AttemptAudit>,
         batch: &mut Batch,
     ) {
-        let hash = record.as_ref().map(VerdictRecord::hash);
+        let hash = record.as_ref().map(|record| record.sha256.clone());
         batch.entries.push(LogEntry::JobEnded { job, outcome: outcome.clone(), record: hash.clone() });
         let device = hold.and_then(|hold| self.members.get(&hold.member)).map(|member| &member.1);
         if let (Some(_), Some(spec), true) = (&record, self.specs.get(&job), settled::is_verdict(&outcome)) {

@@ -86,9 +86,6 @@ pub(super) async fn list(
     let run: RunId = request::id(&request, "run")?;
     let limit = request::limit(page.limit)?;
     let jobs = door.rig.jobs(run, page.after, limit).await?;
-    if jobs.is_empty() {
-        door.rig.run(run).await?;
-    }
     let last = jobs.last().map(|row| row.job.to_string());
     Ok(request::page(&format!("/v1/runs/{run}/jobs"), &jobs, last, limit))
 }
