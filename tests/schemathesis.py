@@ -194,8 +194,12 @@ class Checks:
     def run(self):
         rig = self.rig
         ids = {"run": rig.run, "lane": 3, "job": rig.won, "dev_run": rig.held, "token": rig.lane_token, "id": rig.won, "device": 0}
-        changing = ["ask_dev_run", "start_run", "pause_run", "end_run"]
+        # A token that ends can end once. Beside the making of tokens its later 404 would be taken for a lost new one.
+        ending_tokens = ["revoke_token", "rotate_token"]
+        changing = ["ask_dev_run", "start_run", "pause_run", "end_run", *ending_tokens]
         self.part("all that leaves the runs as they are", ids, [f"--exclude-operation-id={name}" for name in changing])
+        for operation in ending_tokens:
+            self.part(operation, ids, [f"--include-operation-id={operation}"])
         self.figures()
         # With the device free what is asked for ends at once, and the lane may ask again.
         for dev_run in (rig.held, rig.waiting):
