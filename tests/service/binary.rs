@@ -33,13 +33,17 @@ pub(crate) fn thermite() -> &'static Path {
     })
 }
 
-/// The program with arguments and a plain environment, not started yet.
+/// The program with arguments and the environment of a plain shell, not started yet: whatever surrounds the test (a
+/// CI, an editor, a rig of one's own) must steer neither the program nor what it starts.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(thermite());
-    for name in ["THERMITE_URL", "THERMITE_TOKEN_FILE", "THERMITE_DATA", "THERMITE_LISTEN", "THERMITE_LOG", "NO_COLOR"]
-    {
+    let steers = |name: &str| {
+        name.starts_with("THERMITE_") || ["CI", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLORTERM"].contains(&name)
+    };
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(steers)) {
         command.env_remove(name);
     }
+    command.env("TERM", "xterm");
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

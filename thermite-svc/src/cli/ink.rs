@@ -1,5 +1,5 @@
 //! Colours: only on a terminal that knows them. `NO_COLOR` turns them off (no-color.org), `CLICOLOR_FORCE` on, and
-//! `TERM=dumb` knows none: the same rules that the help texts follow.
+//! `TERM=dumb` knows none unless `CI` is set, whose pages show them: anstream's rules, which the help texts follow too.
 
 use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
