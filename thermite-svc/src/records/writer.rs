@@ -368,6 +368,7 @@ pub(super) fn named(entry: &LogEntry) -> (&'static str, Option<String>) {
         LogEntry::NoiseDoubted { .. } => ("noise_doubted", None),
         LogEntry::ChampionTwice { .. } => ("champion_twice", None),
         LogEntry::DeviceQuarantined { .. } => ("device_quarantined", None),
+        LogEntry::BlocksDisturbed { .. } => ("blocks_disturbed", None),
         LogEntry::QuarantineCleared { .. } => ("quarantine_cleared", None),
         LogEntry::SettingsChanged { .. } => ("settings_changed", None),
         LogEntry::DevRunAsked { spec, .. } => ("dev_run_asked", Some(spec.dev_run.to_string())),
