@@ -161,6 +161,7 @@ mod tests {
             expected: Expected::Win,
             commit: String::new(),
             worktree: PathBuf::new(),
+            try_it: "true",
         };
         Campaign { repo: PathBuf::new(), champion: String::new(), lanes: vec![lane(1, "fast"), lane(2, "same")] }
     }
