@@ -16,6 +16,8 @@ pub const DEV_RUN_WAIT_LEAST: Span = Span::seconds(1);
 pub const DEV_RUN_WAIT_MOST: Span = Span::hours(24);
 /// How long a stop may take to be proved before the device is out of service (rules A7, A10).
 pub const PROOF_MAX: Span = Span::seconds(10);
+/// How long before [`PROOF_MAX`] is over a device has said what is left on it, so that the reason is heard (rule A7).
+pub const RELEASE_TOLD_BEFORE: Span = Span::millis(250);
 /// How long ending a rig may take, the proofs of its stops included; what is left then is the next start's.
 pub const RIG_END_MAX: Span = Span::seconds(15);
 /// How long a run attached to a caller's stream lives on after the stream drops (rule A10).
