@@ -23,6 +23,8 @@ pub enum Disturbance {
     Slowed,
     /// Another program used the device.
     OtherProgram,
+    /// What was measured did not run on the granted device.
+    Elsewhere,
     /// The wall clock stepped.
     ClockStepped,
     /// The machine slept.
@@ -33,10 +35,11 @@ pub enum Disturbance {
 
 impl Disturbance {
     /// All of them, in the order they are shown in.
-    pub const ALL: [Disturbance; 6] = [
+    pub const ALL: [Disturbance; 7] = [
         Disturbance::Throttled,
         Disturbance::Slowed,
         Disturbance::OtherProgram,
+        Disturbance::Elsewhere,
         Disturbance::ClockStepped,
         Disturbance::Slept,
         Disturbance::ProcessLost,
@@ -48,6 +51,7 @@ impl Disturbance {
             Disturbance::Throttled => "throttled",
             Disturbance::Slowed => "slowed",
             Disturbance::OtherProgram => "other_program",
+            Disturbance::Elsewhere => "elsewhere",
             Disturbance::ClockStepped => "clock_stepped",
             Disturbance::Slept => "slept",
             Disturbance::ProcessLost => "process_lost",
@@ -58,7 +62,7 @@ impl Disturbance {
     pub const fn is_by_a_program(self) -> bool {
         match self {
             Disturbance::Throttled | Disturbance::Slowed | Disturbance::OtherProgram => true,
-            Disturbance::ClockStepped | Disturbance::Slept | Disturbance::ProcessLost => false,
+            Disturbance::Elsewhere | Disturbance::ClockStepped | Disturbance::Slept | Disturbance::ProcessLost => false,
         }
     }
 }
@@ -69,6 +73,7 @@ impl From<&ThrowCause> for Disturbance {
             ThrowCause::Throttled { .. } => Disturbance::Throttled,
             ThrowCause::Slowed => Disturbance::Slowed,
             ThrowCause::OtherProgram => Disturbance::OtherProgram,
+            ThrowCause::Elsewhere => Disturbance::Elsewhere,
             ThrowCause::ClockStepped => Disturbance::ClockStepped,
             ThrowCause::Slept => Disturbance::Slept,
             ThrowCause::ProcessLost => Disturbance::ProcessLost,
@@ -82,6 +87,7 @@ impl fmt::Display for Disturbance {
             Disturbance::Throttled => "a CPU quota held the judge back",
             Disturbance::Slowed => "the device was slowed for heat or power",
             Disturbance::OtherProgram => "another program used the device",
+            Disturbance::Elsewhere => "what was measured did not run on the granted device",
             Disturbance::ClockStepped => "the wall clock stepped",
             Disturbance::Slept => "the machine slept",
             Disturbance::ProcessLost => "a measured process died of infrastructure",
