@@ -2,6 +2,7 @@
 
 mod blame;
 mod block;
+mod cpus;
 mod device;
 mod exhaustive;
 mod fold;

@@ -8,6 +8,7 @@ pub mod blame;
 pub mod block;
 pub mod coin;
 pub mod contract;
+pub mod cpus;
 pub mod dev_run;
 pub mod device;
 pub mod ended;
