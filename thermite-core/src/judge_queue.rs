@@ -14,13 +14,15 @@ use crate::hold::HoldEnd;
 use crate::ids::{Arrival, HoldId, JobId, MemberId, RunId};
 use crate::job::{ChangeStep, JobOutcome, JobSpec, StageKind};
 use crate::limits;
-use crate::pool::{JudgeWork, WorkEntry};
+use crate::pool::JudgeWork;
 use crate::refusal::{GaveUp, InfrastructureFailure, Refusal};
 use crate::run::RunState;
 use crate::settled::{self, Settled};
 use crate::time::{Moment, Span};
 
 mod reuse;
+mod runs;
+mod tell;
 mod view;
 mod words;
 
@@ -221,62 +223,6 @@ impl JudgeQueue {
         out
     }
 
-    /// Starts a run; the answer follows once it is durable.
-    ///
-    /// # Errors
-    /// Refused while another is being worked on.
-    pub fn start_run(&mut self, run: RunId, champion: String) -> Result<Vec<JudgeEffect>, Refusal> {
-        if let Some(under_way) = self.running_run() {
-            return Err(Refusal::AnotherRun { under_way });
-        }
-        let state = RunState::Running;
-        let pending = VecDeque::from([state]);
-        self.runs.insert(run, Run { state: None, champion, next_champion: None, pending });
-        Ok(vec![JudgeEffect::RecordRun { run, state }])
-    }
-
-    /// Pauses, resumes or ends a run; the answer follows once it is durable and the pool knows.
-    ///
-    /// # Errors
-    /// Refused for an unknown or ended run, and where resuming it would make two that run.
-    pub fn change_run(&mut self, run: RunId, state: RunState) -> Result<Vec<JudgeEffect>, Refusal> {
-        let running = self.running_run();
-        let entry = self.runs.get_mut(&run).ok_or(Refusal::UnknownRun { run })?;
-        if entry.ends() {
-            return Err(Refusal::RunEnded { run });
-        }
-        if let (RunState::Running, Some(under_way)) = (state, running)
-            && under_way != run
-        {
-            return Err(Refusal::AnotherRun { under_way });
-        }
-        entry.pending.push_back(state);
-        Ok(vec![JudgeEffect::RecordRun { run, state }])
-    }
-
-    /// A run's state; none before its start is durable.
-    pub fn run_state(&self, run: RunId) -> Option<RunState> {
-        self.runs.get(&run).and_then(|entry| entry.state)
-    }
-
-    /// A run's champion.
-    pub fn champion(&self, run: RunId) -> Option<&str> {
-        self.runs.get(&run).map(|entry| entry.champion.as_str())
-    }
-
-    /// Whether a run takes new work.
-    ///
-    /// # Errors
-    /// Refused for an unknown, paused or ended run (rule A3).
-    pub fn takes_work(&self, run: RunId) -> Result<(), Refusal> {
-        match self.runs.get(&run) {
-            None | Some(Run { state: None, .. }) => Err(Refusal::UnknownRun { run }),
-            Some(entry) if entry.ends() => Err(Refusal::RunEnded { run }),
-            Some(entry) if entry.states().all(|state| state == RunState::Running) => Ok(()),
-            Some(_) => Err(Refusal::RunPaused { run }),
-        }
-    }
-
     /// Submits a job. A paused run's jobs are accepted and keep their place (rule A3).
     ///
     /// # Errors
@@ -383,10 +329,6 @@ impl JudgeQueue {
                 *until = until.rebase(origin);
             }
         }
-    }
-
-    fn running_run(&self) -> Option<RunId> {
-        self.runs.iter().find(|(_, run)| run.states().any(|state| state == RunState::Running)).map(|(id, _)| *id)
     }
 
     fn remember(&mut self, submit: &Submit) {
@@ -612,46 +554,6 @@ impl JudgeQueue {
         }
     }
 
-    fn run_recorded(&mut self, run: RunId, out: &mut Vec<JudgeEffect>) {
-        let Some(entry) = self.runs.get_mut(&run) else { return };
-        let Some(state) = entry.pending.pop_front() else { return };
-        entry.state = Some(state);
-        let why = match state {
-            RunState::Running => None,
-            RunState::Paused => Some(GaveUp::RunPaused),
-            RunState::Ended => Some(GaveUp::RunEnded),
-        };
-        match why {
-            None => {
-                self.stopped.remove(&run);
-            }
-            Some(why) => {
-                self.stopped.insert(run, why);
-                out.push(JudgeEffect::StopWaiters { run, why });
-            }
-        }
-        if state == RunState::Ended {
-            self.end_waiting(run, out);
-        }
-        self.tell(out);
-        self.run_answers.push((run, state, self.version));
-    }
-
-    /// Ends the waiting jobs of a run that is over.
-    fn end_waiting(&mut self, run: RunId, out: &mut Vec<JudgeEffect>) {
-        let waiting: Vec<JobId> = self.queued.get(&run).into_iter().flat_map(|jobs| jobs.values().copied()).collect();
-        for id in waiting {
-            self.dequeue(id);
-            let outcome = no_verdict(RUN_ENDED);
-            let facts = vec![JudgeFact::Ended { outcome: outcome.clone(), hold: None }];
-            if let Some(job) = self.jobs.get_mut(&id) {
-                job.state = JobState::Concluding { hold: None, then: Then::End { outcome } };
-            }
-            self.busy.insert(id);
-            out.push(JudgeEffect::Record { ticket: Ticket::Conclude(id), job: id, facts });
-        }
-    }
-
     /// Puts a job in its place in the line; one of a run that has ended meanwhile ends there and then.
     fn enqueue(&mut self, id: JobId, rests_until: Option<Moment>, out: &mut Vec<JudgeEffect>) {
         self.line_up(id, rests_until);
@@ -705,65 +607,6 @@ impl JudgeQueue {
             .copied()
     }
 
-    fn paused(&self, run: RunId) -> bool {
-        self.runs.get(&run).is_none_or(|entry| entry.state != Some(RunState::Running))
-    }
-
-    fn startable(&self, job: &Job) -> bool {
-        matches!(job.state, JobState::Queued { rests_until: None }) && self.turn.is_none() && !self.paused(job.run)
-    }
-
-    fn entry(&self, id: JobId, job: &Job) -> WorkEntry {
-        WorkEntry {
-            job: id,
-            run: job.run,
-            stage: job.stage,
-            arrival: job.arrival,
-            startable: self.startable(job),
-            paused: self.paused(job.run),
-            screened_on: job.screened_on,
-            running_on: match &job.state {
-                JobState::Held { hold, .. } | JobState::Concluding { hold: Some(hold), .. } => Some(*hold),
-                JobState::Recording | JobState::Queued { .. } | JobState::Concluding { hold: None, .. } => None,
-            },
-        }
-    }
-
-    /// Tells the pool all work there is: busy jobs, then the earliest of running runs, then of paused ones.
-    fn tell(&mut self, out: &mut Vec<JudgeEffect>) {
-        self.version += 1;
-        let mut waiting: Vec<(bool, Arrival, JobId)> = self
-            .queued
-            .iter()
-            .flat_map(|(run, jobs)| {
-                let paused = self.paused(*run);
-                jobs.iter().take(limits::WORK_LISTED_MAX).map(move |(arrival, id)| (paused, *arrival, *id))
-            })
-            .collect();
-        waiting.sort_unstable();
-        let total = self.busy.len() + self.queued.values().map(BTreeMap::len).sum::<usize>();
-        let entries: Vec<WorkEntry> = self
-            .busy
-            .iter()
-            .copied()
-            .chain(waiting.into_iter().take(limits::WORK_LISTED_MAX).map(|(_, _, id)| id))
-            .filter_map(|id| self.jobs.get(&id).map(|job| self.entry(id, job)))
-            .collect();
-        let unlisted = u32::try_from(total - entries.len()).unwrap_or(u32::MAX);
-        let stopped = self.stopped.iter().map(|(run, why)| (*run, *why)).collect();
-        out.push(JudgeEffect::Tell(JudgeWork { version: self.version, entries, unlisted, stopped }));
-    }
-}
-
-impl Run {
-    /// What it is and what it is about to be, in order.
-    fn states(&self) -> impl Iterator<Item = RunState> {
-        self.state.iter().chain(&self.pending).copied()
-    }
-
-    fn ends(&self) -> bool {
-        self.states().any(|state| state == RunState::Ended)
-    }
 }
 
 impl Job {
