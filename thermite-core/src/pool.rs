@@ -13,13 +13,14 @@ use crate::job::StageKind;
 use crate::time::{Moment, Span};
 
 mod matching;
+mod split;
 mod view;
 mod watchdog;
 mod words;
 
 pub use view::{HolderView, JudgesDevice, MemberView};
 pub use watchdog::Overlooked;
-pub use words::{JudgeWork, PoolEffect, PoolInput, WorkEntry};
+pub use words::{JudgeWork, PoolEffect, PoolInput, Wants, WorkEntry};
 
 /// Whom a member serves, and in what order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -34,6 +35,10 @@ pub enum Discipline {
     FirstCome,
     /// One lane's own runner.
     OneLane(LaneId),
+    /// Nobody: the split leaves it out (rules B1, B8).
+    Idle,
+    /// The judge's builds alone, which take no card (rule B7).
+    Builds,
 }
 
 /// A development run in the line.
@@ -49,7 +54,7 @@ pub struct Waiter {
     pub arrival: Arrival,
     /// Members it may use, in order of preference.
     pub acceptable: Vec<MemberId>,
-    /// How long it will hold a device at most.
+    /// How long it may hold a device by its contract, where that says.
     pub limit: Option<Span>,
     /// Since when it waits.
     pub since: Moment,
@@ -102,6 +107,17 @@ struct Member {
     state: MemberState,
     /// Why it cannot take work, told while it was held or free; only `Ready` takes this back.
     gone: Option<String>,
+    /// Whether it takes nothing more, by somebody's wish (rule B10).
+    drained: bool,
+}
+
+/// A new split on its way: nothing is granted until every hold is over (rule B9).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Change {
+    version: u64,
+    disciplines: BTreeMap<MemberId, Discipline>,
+    /// When it is in force at the latest.
+    until: Moment,
 }
 
 /// All members and waiters of a rig.
@@ -116,6 +132,7 @@ pub struct Pool {
     recording: bool,
     room: bool,
     closed: bool,
+    change: Option<Change>,
 }
 
 impl Pool {
@@ -123,7 +140,7 @@ impl Pool {
     pub fn new(members: impl IntoIterator<Item = (MemberId, Discipline)>) -> Pool {
         let members = members
             .into_iter()
-            .map(|(member, discipline)| (member, Member { discipline, state: MemberState::Unknown, gone: None }))
+            .map(|(member, discipline)| (member, Member::new(discipline)))
             .collect();
         Pool {
             members,
@@ -133,6 +150,7 @@ impl Pool {
             recording: true,
             room: true,
             closed: false,
+            change: None,
         }
     }
 
@@ -199,6 +217,12 @@ impl Pool {
             PoolInput::RunStopped { run, why } => {
                 for waiter in self.waiters.extract_if(.., |waiter| waiter.run == run) {
                     out.push(PoolEffect::GaveUp { lane: waiter.lane, dev_run: waiter.dev_run, why });
+                }
+            }
+            PoolInput::SetSplit { version, disciplines } => self.set_split(now, version, disciplines, &mut out),
+            PoolInput::Drain { member, drained } => {
+                if let Some(member) = self.members.get_mut(&member) {
+                    member.drained = drained;
                 }
             }
             PoolInput::Recording(recording) => self.recording = recording,
@@ -275,6 +299,9 @@ impl Pool {
                 hold.number = hold.number.saturating_sub(lowest(hold.member));
             }
         }
+        if let Some(change) = &mut self.change {
+            change.until = change.until.rebase(origin);
+        }
         for (id, member) in &mut self.members {
             match &mut member.state {
                 MemberState::Unknown => {}
@@ -295,7 +322,7 @@ impl Pool {
     }
 
     fn granting(&self) -> bool {
-        self.work_known && self.recording && self.room && !self.closed
+        self.work_known && self.recording && self.room && !self.closed && self.change.is_none()
     }
 
     fn insert(&mut self, waiter: Waiter) -> u32 {
@@ -368,6 +395,11 @@ impl Pool {
                     && !matches!(grant, Grant::Started { .. })
                 {
                     *grant = Grant::Started { at: now };
+                    // It was asked to burn the number, and the work had begun by then.
+                    if self.change.is_some() {
+                        let hold = HoldId { member: id, number };
+                        out.push(PoolEffect::Stop { hold, cause: StopCause::NewSplit });
+                    }
                 }
             }
             MemberEvent::Freed { number, how } => {
@@ -409,8 +441,18 @@ impl Pool {
 }
 
 impl Member {
+    fn new(discipline: Discipline) -> Member {
+        Member { discipline, state: MemberState::Unknown, gone: None, drained: false }
+    }
+
     fn is_free(&self) -> bool {
-        matches!(self.state, MemberState::Free { .. })
+        matches!(self.state, MemberState::Free { .. }) && !self.drained
+    }
+
+    /// Whether it is there, and serves whoever is next.
+    fn in_service(&self) -> bool {
+        let known = matches!(self.state, MemberState::Free { .. } | MemberState::Held { .. });
+        known && self.gone.is_none() && !self.drained
     }
 }
 

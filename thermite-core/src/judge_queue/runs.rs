@@ -104,7 +104,7 @@ impl JudgeQueue {
             if let Some(job) = self.jobs.get_mut(&id) {
                 job.state = JobState::Concluding { hold: None, then: Then::End { outcome } };
             }
-            self.busy.insert(id);
+            self.ending.insert(id);
             out.push(JudgeEffect::Record { ticket: Ticket::Conclude(id), job: id, facts });
         }
     }

@@ -9,27 +9,25 @@ use crate::pool::{JudgeWork, WorkEntry};
 use super::{Job, JobState, JudgeEffect, JudgeQueue};
 
 impl JudgeQueue {
-    pub(super) fn startable(&self, job: &Job) -> bool {
-        matches!(job.state, JobState::Queued { rests_until: None }) && self.turn.is_none() && !self.paused(job.run)
-    }
-
     pub(super) fn entry(&self, id: JobId, job: &Job) -> WorkEntry {
         WorkEntry {
             job: id,
             run: job.run,
             stage: job.stage,
             arrival: job.arrival,
-            startable: self.startable(job),
+            startable: self.startable(id, job),
             paused: self.paused(job.run),
             screened_on: job.screened_on,
             running_on: match &job.state {
                 JobState::Held { hold, .. } | JobState::Concluding { hold: Some(hold), .. } => Some(*hold),
                 JobState::Recording | JobState::Queued { .. } | JobState::Concluding { hold: None, .. } => None,
             },
+            wants: self.wants(id),
+            failed_on: job.failed_on.clone(),
         }
     }
 
-    /// Tells the pool all work there is: busy jobs, then the earliest of running runs, then of paused ones.
+    /// Tells the pool all work there is: busy jobs, some that end, then the earliest of running runs, then of paused ones.
     pub(super) fn tell(&mut self, out: &mut Vec<JudgeEffect>) {
         self.version += 1;
         let mut waiting: Vec<(bool, Arrival, JobId)> = self
@@ -41,10 +39,11 @@ impl JudgeQueue {
             })
             .collect();
         waiting.sort_unstable();
-        let total = self.busy.len() + self.queued.values().map(BTreeMap::len).sum::<usize>();
+        let total = self.busy.len() + self.ending.len() + self.queued.values().map(BTreeMap::len).sum::<usize>();
         let entries: Vec<WorkEntry> = self
             .busy
             .iter()
+            .chain(self.ending.iter().take(limits::WORK_LISTED_MAX))
             .copied()
             .chain(waiting.into_iter().take(limits::WORK_LISTED_MAX).map(|(_, _, id)| id))
             .filter_map(|id| self.jobs.get(&id).map(|job| self.entry(id, job)))

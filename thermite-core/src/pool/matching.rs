@@ -5,18 +5,28 @@ use crate::job::StageKind;
 use crate::limits;
 use crate::time::Moment;
 
-use super::{Discipline, Grant, HeldFor, HoldId, Member, MemberState, Pool, PoolEffect, Waiter, WorkEntry};
+use super::{Discipline, Grant, HeldFor, HoldId, Member, MemberState, Pool, PoolEffect, Waiter, Wants, WorkEntry};
 
 impl Pool {
-    /// Whether a stage must not run on this member because another judge's member in service can confirm it (B6).
-    fn avoids(&self, entry: &WorkEntry, on: MemberId) -> bool {
-        entry.stage == StageKind::Confirmation
-            && entry.screened_on == Some(on)
-            && self.judges_members().any(|(other, member)| {
-                other != on
-                    && member.gone.is_none()
-                    && matches!(member.state, MemberState::Free { .. } | MemberState::Held { .. })
-            })
+    /// Whether a stage must not run on this member: another judge's member in service can confirm it (rule B6), or
+    /// infrastructure failed it here and there is one in service on which it did not.
+    pub(super) fn avoids(&self, entry: &WorkEntry, on: MemberId) -> bool {
+        let screened_on = |member| entry.stage == StageKind::Confirmation && entry.screened_on == Some(member);
+        let mut others =
+            self.judges_members().filter(|(other, member)| *other != on && member.in_service()).map(|other| other.0);
+        if screened_on(on) {
+            return others.next().is_some();
+        }
+        entry.failed_on.contains(&on)
+            && others.any(|other| !entry.failed_on.contains(&other) && !screened_on(other))
+    }
+
+    /// Whether this member is what a stage wants.
+    fn serves(&self, entry: &WorkEntry, id: MemberId) -> bool {
+        match entry.wants {
+            Wants::Device => id != MemberId::BENCH && !self.avoids(entry, id),
+            Wants::Bench => id == MemberId::BENCH,
+        }
     }
 
     /// The judge's members in its order of preference: its own, shared runners, the core's device.
@@ -53,7 +63,7 @@ impl Pool {
                 .any(|entry| entry.arrival < waiter.arrival && !entry.paused && self.unsettled(entry)),
             Discipline::LanesOnly => true,
             Discipline::OneLane(lane) => lane == waiter.lane,
-            Discipline::JudgeOnly => false,
+            Discipline::JudgeOnly | Discipline::Idle | Discipline::Builds => false,
         }
     }
 
@@ -97,7 +107,9 @@ impl Pool {
             let member = match candidate {
                 Candidate::Judge { entry } => {
                     let entry = &self.work.entries[entry];
-                    self.judges_members().find(|(id, member)| member.is_free() && !self.avoids(entry, *id)).map(|m| m.0)
+                    let bench = self.members.get_key_value(&MemberId::BENCH).map(|(id, member)| (*id, member));
+                    let all = self.judges_members().chain(bench);
+                    all.filter(|(_, member)| member.is_free()).map(|free| free.0).find(|id| self.serves(entry, *id))
                 }
                 Candidate::Lane { waiter } => {
                     let waiter = &self.waiters[waiter];
@@ -113,13 +125,14 @@ impl Pool {
     }
 
     pub(super) fn match_all(&mut self, now: Moment, out: &mut Vec<PoolEffect>) {
+        self.finish_split(out);
         while self.granting()
             && let Some(Match { candidate, arrival, member: id }) = self.next_match()
         {
             let (held_for, to) = match candidate {
                 Candidate::Lane { waiter } => {
                     let waiter = self.waiters.remove(waiter);
-                    let to = (waiter.lane, waiter.dev_run);
+                    let to = (waiter.lane, waiter.dev_run, self.limit_on(id, &waiter));
                     (HeldFor::Lane { waiter, left: false }, Some(to))
                 }
                 Candidate::Judge { .. } => {
@@ -127,7 +140,7 @@ impl Pool {
                         .work
                         .entries
                         .iter()
-                        .filter(|e| e.startable && !e.paused && !self.avoids(e, id) && e.arrival <= arrival)
+                        .filter(|e| e.startable && !e.paused && self.serves(e, id) && e.arrival <= arrival)
                         .map(|entry| (entry.job, entry.stage))
                         .collect();
                     (HeldFor::Judge { serves, arrival }, None)
@@ -141,7 +154,7 @@ impl Pool {
             let number = last + 1;
             let hold = HoldId { member: id, number };
             out.push(match (&held_for, to) {
-                (_, Some((lane, dev_run))) => PoolEffect::GrantLane { lane, dev_run, hold },
+                (_, Some((lane, dev_run, limit))) => PoolEffect::GrantLane { lane, dev_run, hold, limit },
                 (HeldFor::Judge { serves, .. }, None) => PoolEffect::GrantJudge { hold, serves: serves.clone() },
                 (HeldFor::Lane { .. }, None) => unreachable!("a lane's grant names the lane"),
             });

@@ -1,5 +1,7 @@
 //! What the pool takes and what it wants done.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
 
 use crate::device::MemberEvent;
@@ -8,6 +10,8 @@ use crate::ids::{Arrival, DevRunId, HoldId, Holder, JobId, LaneId, MemberId, Run
 use crate::job::StageKind;
 use crate::refusal::GaveUp;
 use crate::time::{Moment, Span};
+
+use super::Discipline;
 
 /// One stage that the judge wants a device for, or has one for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -28,6 +32,20 @@ pub struct WorkEntry {
     pub screened_on: Option<MemberId>,
     /// The hold it runs under.
     pub running_on: Option<HoldId>,
+    /// What it wants.
+    pub wants: Wants,
+    /// Members on which infrastructure failed it: another is better, where there is one.
+    pub failed_on: BTreeSet<MemberId>,
+}
+
+/// What a stage wants from the pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Wants {
+    /// A device to measure on.
+    #[default]
+    Device,
+    /// The bench, to build on before it asks for a card (rule B7).
+    Bench,
 }
 
 /// What the judge has to do, told whole each time.
@@ -58,7 +76,7 @@ pub enum PoolInput {
         arrival: Arrival,
         /// Members it may use, in order of preference.
         acceptable: Vec<MemberId>,
-        /// How long it will hold a device at most.
+        /// How long it may hold a device by its contract, where that says.
         limit: Option<Span>,
         /// Since when it waits: since it was asked for.
         since: Moment,
@@ -102,6 +120,20 @@ pub enum PoolInput {
         /// Why they leave.
         why: GaveUp,
     },
+    /// The cards are given out anew (rule B9).
+    SetSplit {
+        /// Rises with each asking; the latest wins.
+        version: u64,
+        /// Whom each member serves from then on.
+        disciplines: BTreeMap<MemberId, Discipline>,
+    },
+    /// A member finishes what it has and takes nothing more, or takes work again (rule B10).
+    Drain {
+        /// The member.
+        member: MemberId,
+        /// Whether it takes nothing more.
+        drained: bool,
+    },
     /// The records can or cannot be written.
     Recording(bool),
     /// The disk has, or lacks, the room for new work.
@@ -130,6 +162,8 @@ pub enum PoolEffect {
         dev_run: DevRunId,
         /// The hold.
         hold: HoldId,
+        /// How long it may hold the member from its start.
+        limit: Option<Span>,
     },
     /// Grant a hold to the judge.
     GrantJudge {
@@ -175,7 +209,12 @@ pub enum PoolEffect {
         /// Up to which version.
         version: u64,
     },
-    /// Ask a member to burn a number nobody claimed.
+    /// Answer whoever set the split: it is in force up to this version.
+    SplitSet {
+        /// Which.
+        version: u64,
+    },
+    /// Ask a member to burn a number that has not started.
     Void {
         /// The hold.
         hold: HoldId,
