@@ -101,7 +101,7 @@ signal() {
     echo "${value:-unknown}"
 }
 signals() {
-    echo "use $(signal gpu_use) %, memory $(signal gpu_memory) MiB, $(signal gpu_temperature) C, processes $(signal other_programs)"
+    echo "use $(signal gpu_use) %, memory $(signal gpu_memory) MiB, $(signal temperature) C, processes $(signal other_programs)"
 }
 not_ready() {
     grep '"required": *true' "$work/look" | grep -v '"state": *"ok"' | sed -n 's/.*"name": *"\([a-z0-9_]*\)".*/\1/p' | tr '\n' ' '

@@ -701,7 +701,7 @@ impl Bench {
             worktree: self.lane(1),
             argv: argv.iter().map(|word| (*word).to_owned()).collect(),
             env: Vec::new(),
-            contract: Contract { dev_run_max: Span::seconds(60), ..Contract::default() },
+            contract: Contract { dev_run_max: Some(Span::seconds(60)), ..Contract::default() },
         }
     }
 

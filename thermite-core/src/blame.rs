@@ -87,7 +87,7 @@ impl fmt::Display for Disturbance {
             Disturbance::Throttled => "a CPU quota held the judge back",
             Disturbance::Slowed => "the device was slowed for heat or power",
             Disturbance::OtherProgram => "another program used the device",
-            Disturbance::Elsewhere => "what was measured did not run on the granted device",
+            Disturbance::Elsewhere => "what was measured was not seen on the granted device",
             Disturbance::ClockStepped => "the wall clock stepped",
             Disturbance::Slept => "the machine slept",
             Disturbance::ProcessLost => "a measured process died of infrastructure",

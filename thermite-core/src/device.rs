@@ -148,6 +148,19 @@ pub enum DeviceInput {
     },
     /// Somebody has looked: it comes back once it is swept.
     Readmit,
+    /// A fault of the card itself (lost, hung, MIG mode): once what has it is over it is out of service, and comes back
+    /// by itself (rule B10).
+    Fault {
+        /// What is wrong.
+        why: String,
+    },
+    /// What a look at the card found.
+    Looked {
+        /// What is wrong with it, where something is.
+        fault: Option<String>,
+        /// What keeps it from being quiet, where something does: it does not come back before.
+        busy: Option<String>,
+    },
 }
 
 /// What a device wants done.
@@ -172,6 +185,10 @@ pub enum DeviceEffect {
         /// Whether SIGTERM and grace come first.
         gently: bool,
     },
+    /// Look at the card, and say what was found.
+    Look,
+    /// The card was at fault: what is known of its noise is not to be used any more.
+    Distrust,
     /// Tell the pool.
     Tell(MemberEvent),
 }
@@ -211,8 +228,23 @@ pub struct Device {
     state: DeviceState,
     /// Why it does not go into service when it comes free.
     quarantine: Option<String>,
+    /// A fault of the card that takes it out of service when it comes free.
+    fault: Option<String>,
+    /// How often in a row it went out of service.
+    faults: u32,
+    /// Whether it is a card, which is looked at while it is free and before it comes back.
+    watch: Watch,
     /// Things said under an old number, refused and counted (rule A1).
     refused: u64,
+}
+
+/// Whether a device is looked at by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+enum Watch {
+    /// No: its readings are the judge's alone (a machine's CPUs).
+    Not,
+    /// Yes; none while a look is under way.
+    Next(Option<Moment>),
 }
 
 /// A device as people see it.
@@ -266,7 +298,21 @@ impl Device {
     /// `last` is the highest hold number that the records know.
     pub fn new(now: Moment, member: MemberId, last: u64) -> (Device, Vec<DeviceEffect>) {
         let state = DeviceState::Sweeping { until: now + limits::PROOF_MAX };
-        (Device { member, last, state, quarantine: None, refused: 0 }, vec![DeviceEffect::Sweep])
+        let device =
+            Device { member, last, state, quarantine: None, fault: None, faults: 0, watch: Watch::Not, refused: 0 };
+        (device, vec![DeviceEffect::Sweep])
+    }
+
+    /// The same as a card: it is looked at while it is free and before it comes back into service (rule B10).
+    #[must_use]
+    pub fn as_card(mut self) -> Device {
+        self.watch = Watch::Next(None);
+        self
+    }
+
+    /// How often in a row it went out of service.
+    pub fn faults(&self) -> u32 {
+        self.faults
     }
 
     /// Which device it is.
@@ -318,7 +364,7 @@ impl Device {
             DeviceInput::Emptied { number } => match &self.state {
                 DeviceState::Stopping { number: stopping, cause, .. } if *stopping == number => {
                     let over = freed(number, HoldEnd::Stopped(cause.clone()));
-                    self.come_free(&mut out);
+                    self.come_free(now, &mut out);
                     out.push(over);
                 }
                 _ => self.refused += 1,
@@ -331,9 +377,12 @@ impl Device {
             },
             DeviceInput::Swept => {
                 if let DeviceState::Sweeping { .. } = self.state {
-                    self.come_free(&mut out);
-                    if self.state == DeviceState::Ready {
-                        out.push(DeviceEffect::Tell(MemberEvent::Ready { last: self.last }));
+                    match self.watch {
+                        Watch::Not => self.come_back(now, &mut out),
+                        Watch::Next(_) => {
+                            self.state = DeviceState::Sweeping { until: now + limits::PROOF_MAX };
+                            out.push(DeviceEffect::Look);
+                        }
                     }
                 }
             }
@@ -350,9 +399,11 @@ impl Device {
             DeviceInput::Quarantine { why } => {
                 self.quarantine = Some(why);
                 if self.state == DeviceState::Ready {
-                    self.come_free(&mut out);
+                    self.come_free(now, &mut out);
                 }
             }
+            DeviceInput::Fault { why } => self.faulted(now, why, &mut out),
+            DeviceInput::Looked { fault, busy } => self.looked(now, fault, busy, &mut out),
             DeviceInput::Readmit => {
                 self.quarantine = None;
                 if let DeviceState::Quarantined { .. } = self.state {
@@ -392,7 +443,11 @@ impl Device {
                 self.state = DeviceState::Sweeping { until: now + limits::PROOF_MAX };
                 out.push(DeviceEffect::Sweep);
             }
-            DeviceState::Ready | DeviceState::Held { .. } | DeviceState::Quarantined { .. } => {}
+            DeviceState::Ready => {
+                self.watch = Watch::Next(None);
+                out.push(DeviceEffect::Look);
+            }
+            DeviceState::Held { .. } | DeviceState::Quarantined { .. } => {}
         }
         out
     }
@@ -407,7 +462,11 @@ impl Device {
             }
             DeviceState::Stopping { until, .. } => Some((*until, "stop proved")),
             DeviceState::Out { next_try, .. } => Some((*next_try, "device tried again")),
-            DeviceState::Ready | DeviceState::Held { .. } | DeviceState::Quarantined { .. } => None,
+            DeviceState::Ready => match self.watch {
+                Watch::Next(Some(at)) => Some((at, "free card looked at")),
+                Watch::Next(None) | Watch::Not => None,
+            },
+            DeviceState::Held { .. } | DeviceState::Quarantined { .. } => None,
         }
     }
 
@@ -436,6 +495,9 @@ impl Device {
     /// Tells all times from `origin` and all numbers from `lowest`, and forgets how often it refused: keeps
     /// exhaustive checking finite.
     pub fn rebase(&mut self, origin: Moment, lowest: u64) {
+        if let Watch::Next(Some(at)) = &mut self.watch {
+            *at = at.rebase(origin);
+        }
         self.last -= lowest;
         self.refused = 0;
         match &mut self.state {
@@ -457,15 +519,78 @@ impl Device {
         }
     }
 
-    /// Nothing is left on it: it is free, unless it is to be out of service.
-    fn come_free(&mut self, out: &mut Vec<DeviceEffect>) {
-        match self.quarantine.clone() {
-            None => self.state = DeviceState::Ready,
-            Some(why) => {
-                // `Gone` comes before `Freed`, so that nobody is granted the device between the two.
+    /// Nothing is left on it: it is free, unless it is to be out of service. `Gone` comes before `Freed`, so that nobody
+    /// is granted the device between the two.
+    fn come_free(&mut self, now: Moment, out: &mut Vec<DeviceEffect>) {
+        match (self.quarantine.clone(), self.fault.take()) {
+            (Some(why), _) => {
                 out.push(DeviceEffect::Tell(MemberEvent::Gone { why: why.clone() }));
                 self.state = DeviceState::Quarantined { why };
             }
+            (None, Some(why)) => {
+                self.take_out(now, None, why, out);
+            }
+            (None, None) => {
+                // What held it has come to its end: the card is good again.
+                self.faults = 0;
+                self.be_ready(now);
+            }
+        }
+    }
+
+    fn be_ready(&mut self, now: Moment) {
+        self.state = DeviceState::Ready;
+        if let Watch::Next(at) = &mut self.watch {
+            *at = Some(now + limits::CARD_LOOK_EVERY);
+        }
+    }
+
+    /// It is swept, and goes into service.
+    fn come_back(&mut self, now: Moment, out: &mut Vec<DeviceEffect>) {
+        match self.quarantine.clone() {
+            Some(why) => {
+                out.push(DeviceEffect::Tell(MemberEvent::Gone { why: why.clone() }));
+                self.state = DeviceState::Quarantined { why };
+            }
+            None => {
+                self.fault = None;
+                self.be_ready(now);
+                out.push(DeviceEffect::Tell(MemberEvent::Ready { last: self.last }));
+            }
+        }
+    }
+
+    fn faulted(&mut self, now: Moment, why: String, out: &mut Vec<DeviceEffect>) {
+        match self.state {
+            DeviceState::Ready => {
+                self.fault = Some(why);
+                self.come_free(now, out);
+            }
+            DeviceState::Sweeping { .. } | DeviceState::Held { .. } | DeviceState::Stopping { .. } => {
+                self.fault.get_or_insert(why);
+            }
+            // It is out of service already, and is looked at before it comes back.
+            DeviceState::Out { .. } | DeviceState::Quarantined { .. } => {}
+        }
+    }
+
+    fn looked(&mut self, now: Moment, fault: Option<String>, busy: Option<String>, out: &mut Vec<DeviceEffect>) {
+        match (&self.state, fault) {
+            (DeviceState::Ready | DeviceState::Held { .. } | DeviceState::Stopping { .. }, Some(why)) => {
+                self.faulted(now, why, out);
+            }
+            (DeviceState::Ready, None) => self.be_ready(now),
+            (DeviceState::Sweeping { .. }, fault) => {
+                // A card that comes back after a fault must be quiet as well; at the start of the rig whoever is there is
+                // waited for before each block.
+                let busy = busy.filter(|_| self.faults > 0).map(|signals| format!("it is not quiet: {signals}"));
+                match fault.or(busy) {
+                    Some(why) => self.take_out(now, None, why, out),
+                    None => self.come_back(now, out),
+                }
+            }
+            (DeviceState::Held { .. } | DeviceState::Stopping { .. }, None)
+            | (DeviceState::Out { .. } | DeviceState::Quarantined { .. }, _) => {}
         }
     }
 
@@ -540,6 +665,7 @@ impl Device {
                     StopCause::Cancelled
                     | StopCause::LimitReached { .. }
                     | StopCause::RigEnding
+                    | StopCause::NewSplit
                     | StopCause::RunEnded
                     | StopCause::WaitedTooLong => true,
                     StopCause::StageOver | StopCause::Exited { .. } | StopCause::StartFailed { .. } => false,
@@ -553,7 +679,19 @@ impl Device {
     }
 
     fn take_out(&mut self, now: Moment, hold: Option<u64>, why: String, out: &mut Vec<DeviceEffect>) {
-        self.state = DeviceState::Out { why: why.clone(), next_try: now + limits::REQUALIFY_AFTER };
+        let rest = match self.watch {
+            Watch::Not => limits::REQUALIFY_AFTER,
+            Watch::Next(_) => {
+                out.push(DeviceEffect::Distrust);
+                // Each time in a row a card rests twice as long as the time before.
+                let rest = Span::millis(limits::REQUALIFY_AFTER.as_millis() << self.faults.min(5));
+                self.faults = self.faults.saturating_add(1);
+                rest.min(limits::REQUALIFY_MOST)
+            }
+        };
+        self.fault = None;
+        let next_try = now + rest;
+        self.state = DeviceState::Out { why: why.clone(), next_try };
         // `Gone` comes first, so that nobody is granted the device between the two.
         out.push(DeviceEffect::Tell(MemberEvent::Gone { why: why.clone() }));
         if let Some(number) = hold {
