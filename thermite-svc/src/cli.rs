@@ -2,6 +2,7 @@
 //!
 //! No runtime is started for a command that talks to a rig: it opens one connection and is gone.
 
+mod assemble;
 mod backup;
 mod cancel;
 mod completions;
@@ -91,7 +92,7 @@ enum Command {
     Try(TryArgs),
     /// Say what this machine can do for a rig, what is missing, and how to get it
     Doctor(doctor::DoctorArgs),
-    /// Serve this machine's CPUs as a rig
+    /// Serve this machine's CPUs or GPUs as a rig
     Serve(serve::ServeArgs),
     /// Run a command on the device, in turn, and show its output
     Run(OnRig<run::RunArgs>),

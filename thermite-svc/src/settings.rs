@@ -19,6 +19,7 @@
 //! | its GPUs, in order | `THERMITE_GPUS` | `all`; else indices of `nvidia-smi` or UUIDs, such as `0,2` |
 //! | how several GPUs are shared at first | `THERMITE_SPLIT` | `split`: between judge and lanes; `shared`: each is both's, in turn. What `thermite split` sets outlives it |
 //! | the GPU driver's library (NVML) | `THERMITE_NVML_LIB` | as the system finds `libnvidia-ml.so.1` |
+//! | where the GPUs' device nodes are | `THERMITE_DEVICE_NODES` | `/dev`; another folder for tests |
 //! | where load and CPUs are read | `THERMITE_PROC_ROOT` | `/`; for tests and embedders: a folder with `proc`, `sys` and `etc` in it that is read instead of this machine's, which the log and every record then say |
 //!
 //! The uids lie in a range that Debian and systemd leave unused (61000 to 61183).
@@ -66,6 +67,8 @@ pub struct Settings {
     pub keep_every: Span,
     /// What its devices are.
     pub devices: Devices,
+    /// The folder of the cards' device nodes.
+    pub device_nodes: PathBuf,
     /// What the rig itself is told.
     pub rig: RigSettings,
 }
@@ -131,6 +134,7 @@ impl Settings {
                 86_400,
             )?),
             devices: gpus::devices(&environment)?,
+            device_nodes: gpus::device_nodes(&environment)?,
             rig: RigSettings { dev_run_wait: Span::seconds(wait), lanes_most: lanes as u8 },
         })
     }

@@ -33,7 +33,7 @@ mod shared;
 
 use holds::{HeldDevRun, Hold, Holds};
 use kept::Kept;
-use shared::Shared;
+use shared::{BenchSeat, Part, Shared};
 
 pub use shared::{CardSeat, ExecutorSettings, Executors, OUTPUTS};
 
@@ -50,6 +50,8 @@ struct Inner {
     cpu_driver: Option<CpuDriver>,
     /// The card it works; none where the CPUs are the device.
     seat: Option<CardSeat>,
+    /// Where it is the bench, on which nothing is measured.
+    bench: Option<BenchSeat>,
     /// The tools as the account that measures reaches them.
     judge_toolchains: OnceCell<Toolchains>,
     holds: Holds,
@@ -80,7 +82,7 @@ impl HostExecutor {
 impl Executor for HostExecutor {
     fn sweep(&self) -> LocalBoxFuture<'static, StopProof> {
         let inner = Rc::clone(&self.inner);
-        Box::pin(async move { inner.shared.sweep(inner.seat.as_ref()).await })
+        Box::pin(async move { inner.shared.sweep(inner.part()).await })
     }
 
     fn start(&self, hold: HoldId, spec: DevRunSpec) -> LocalBoxFuture<'static, Result<Launched, String>> {
@@ -138,6 +140,7 @@ impl Inner {
             driver,
             cpu_driver,
             seat,
+            bench: None,
             judge_toolchains: OnceCell::new(),
             holds: Holds::default(),
             kept: Kept::default(),
@@ -146,8 +149,18 @@ impl Inner {
 
     /// The name of a launch, which no other has.
     fn run_name(&self, kind: &str) -> String {
-        let prefix = self.seat.as_ref().map(CardSeat::run_prefix).unwrap_or_default();
+        let prefix = self.part().map(|part| part.prefix).unwrap_or_default();
         format!("{prefix}{kind}-{}", uuid::Uuid::now_v7())
+    }
+
+    /// Its own part of the rig's runs; none where it is the whole.
+    fn part(&self) -> Option<Part> {
+        let of_card = |seat: &CardSeat| Part {
+            prefix: seat.run_prefix(),
+            uids: self.shared.settings.accounts.timing_uids(seat.seat),
+        };
+        let of_bench = |_: &BenchSeat| Part { prefix: BenchSeat::PREFIX.to_owned(), uids: Vec::new() };
+        self.seat.as_ref().map(of_card).or_else(|| self.bench.as_ref().map(of_bench))
     }
 
     async fn start(&self, id: HoldId, spec: DevRunSpec) -> Result<Launched, String> {

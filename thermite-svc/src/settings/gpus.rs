@@ -122,6 +122,17 @@ pub fn library(environment: &impl Fn(&str) -> Option<String>) -> Result<Option<P
     Err(SettingFault { setting: LIBRARY, value, expected })
 }
 
+/// The folder of the cards' device nodes.
+pub(super) fn device_nodes(environment: &impl Fn(&str) -> Option<String>) -> Result<PathBuf, SettingFault> {
+    const NODES: &str = "THERMITE_DEVICE_NODES";
+    let Some(value) = environment(NODES) else { return Ok(PathBuf::from("/dev")) };
+    let folder = PathBuf::from(&value);
+    if folder.is_absolute() && folder.is_dir() {
+        return Ok(folder);
+    }
+    Err(SettingFault { setting: NODES, value, expected: "an absolute path of a folder, such as /dev".to_owned() })
+}
+
 fn cards(value: Option<String>) -> Result<Cards, SettingFault> {
     let Some(value) = value.filter(|value| value != "all") else { return Ok(Cards::All) };
     let names: Option<Vec<CardName>> = value.split(',').map(|name| card(name.trim())).collect();

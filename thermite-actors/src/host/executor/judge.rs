@@ -17,7 +17,7 @@ use thermite_core::limits::{self, FAILURE_TAIL_BYTES, REPORTED_TIME_BYTES_MAX, R
 use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::{Moment, Span};
 
-use super::{Hold, Inner, artefact, find_toolchains, plain_env, room, set};
+use super::{BenchSeat, Hold, Inner, artefact, find_toolchains, plain_env, room, set};
 use crate::host::clock::{self, BootClock};
 use crate::host::cpu::CpuDriver;
 use crate::host::git;
@@ -322,7 +322,7 @@ impl Inner {
         let identity = self.judges_identity(purpose);
         let toolchains = self.judges_toolchains(purpose, identity);
         let grant = match &self.seat {
-            None => Grant::default(),
+            None => self.bench.as_ref().map(BenchSeat::build_grant).unwrap_or_default(),
             Some(seat) if purpose.builds => seat.build_grant(),
             Some(seat) => seat.judge_grant(),
         };

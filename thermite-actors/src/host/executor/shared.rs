@@ -100,6 +100,13 @@ impl Executors {
         HostExecutor { inner: Rc::new(inner) }
     }
 
+    /// The executor of the bench, where jobs are built that take no card yet (rule B7); its builds are kept to `others`.
+    /// It measures nothing, so `driver` is never asked.
+    pub fn of_bench(&self, driver: Rc<dyn TargetDriver>, others: Option<CpuList>) -> HostExecutor {
+        let inner = Inner::new(Rc::clone(&self.shared), driver, None, None);
+        HostExecutor { inner: Rc::new(Inner { bench: Some(BenchSeat { others }), ..inner }) }
+    }
+
     /// The executor of one card. What keeps its runs to it is tried out here; where nothing does, each run is refused
     /// (rule B3), and [`HostWorkspaces`] says so to whoever asks for one.
     pub async fn of_card(&self, driver: Rc<dyn TargetDriver>, seat: CardSeat) -> HostExecutor {
@@ -115,6 +122,31 @@ impl Executors {
     pub fn outputs(&self) -> &CaptureDir {
         &self.shared.outputs
     }
+}
+
+/// The bench as its executor works it (rule B7): no card, and CPUs that are no judge's card's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct BenchSeat {
+    /// The CPUs that builds are kept to; all that the rig has without them.
+    others: Option<CpuList>,
+}
+
+impl BenchSeat {
+    /// What the names of its runs begin with.
+    pub(super) const PREFIX: &str = "bench-";
+
+    /// What a build on it is granted.
+    pub(super) fn build_grant(&self) -> Grant {
+        Grant { card: None, cpus: self.others.clone() }
+    }
+}
+
+/// A part of a rig's runs, which can be swept while others work.
+pub(super) struct Part {
+    /// What the names of its runs begin with.
+    pub(super) prefix: String,
+    /// The accounts that nothing else runs as.
+    pub(super) uids: Vec<u32>,
 }
 
 impl CardSeat {
@@ -140,13 +172,13 @@ impl CardSeat {
 }
 
 impl Shared {
-    /// Ends what earlier holds left behind: of the whole rig at its start, then of one card alone.
-    pub(super) async fn sweep(&self, seat: Option<&CardSeat>) -> StopProof {
+    /// Ends what earlier holds left behind: of the whole rig at its start, then of one card or the bench alone.
+    pub(super) async fn sweep(&self, part: Option<Part>) -> StopProof {
         // Those that ask meanwhile wait: nobody goes into service before the machine is clean.
         let mut swept = self.swept.lock().await;
-        let (only, uids) = match (seat, *swept) {
-            (Some(seat), true) => (Some(seat.run_prefix()), self.settings.accounts.timing_uids(seat.seat)),
-            (None, _) | (Some(_), false) => (None, self.settings.accounts.all_uids()),
+        let (only, uids) = match part.filter(|_| *swept) {
+            Some(Part { prefix, uids }) => (Some(prefix), uids),
+            None => (None, self.settings.accounts.all_uids()),
         };
         let is_whole = only.is_none();
         let (rig, state) = (self.settings.rig.clone(), self.launcher.state().to_owned());
