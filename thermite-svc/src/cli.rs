@@ -22,6 +22,7 @@ mod runs;
 pub(crate) mod say;
 mod serve;
 pub(crate) mod show;
+mod split;
 mod status;
 pub(crate) mod stop;
 mod token;
@@ -112,6 +113,12 @@ enum Command {
     Top(OnRig<top::TopArgs>),
     /// Show how much the devices vary by themselves, and the alarm on the harness
     Noise(OnRig<noise::NoiseArgs>),
+    /// Show which cards are the judge's and which the lanes', or set it
+    Split(OnRig<split::SplitArgs>),
+    /// Have a device finish what it has and take nothing more
+    Drain(OnRig<split::DrainArgs>),
+    /// Let a drained device take work again
+    Undrain(OnRig<split::DrainArgs>),
     /// Say why something waits, or came out as it did
     Why(OnRig<why::WhyArgs>),
     /// Cancel a development run, waiting or running
@@ -241,6 +248,9 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
         Command::End(OnRig { args, reach }) => runs::change(args, RunChange::End, &reach.client()?, say),
         Command::Status(OnRig { args, reach }) => status::status(args, &reach.client()?, say),
         Command::Noise(OnRig { args, reach }) => noise::noise(args, &reach.client()?, say),
+        Command::Split(OnRig { args, reach }) => split::split(args, &reach.client()?, say),
+        Command::Drain(OnRig { args, reach }) => split::drain(args, true, &reach.client()?, say),
+        Command::Undrain(OnRig { args, reach }) => split::drain(args, false, &reach.client()?, say),
         Command::Why(OnRig { args, reach }) => why::why(args, &reach.client()?, say),
         Command::Replay(args) => replay::replay(args, say),
         Command::Cancel(OnRig { args, reach }) => cancel::cancel(args, &reach.client()?, say),

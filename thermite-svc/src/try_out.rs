@@ -173,8 +173,9 @@ fn in_place(
 }
 
 /// The models of the GPUs that the driver lists.
-fn cards(_library: Option<&Path>) -> Result<Vec<String>, String> {
-    Err("no driver".to_owned())
+fn cards(library: Option<&Path>) -> Result<Vec<String>, String> {
+    let cards = thermite_actors::host::gpu::Cards::open(library).map_err(|fault| fault.to_string())?;
+    Ok(cards.list().into_iter().map(|card| card.model).collect())
 }
 
 const fn kind(target: Target) -> &'static str {

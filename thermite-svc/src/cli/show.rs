@@ -1,6 +1,6 @@
 //! The rig in words: one line for each thing, the rig's own sentences inside.
 
-use thermite_actors::view::{DevRunRow, DevRunStatus, DeviceRow, JobRow, JobStatus, LeftoverRow, RunRow};
+use thermite_actors::view::{DevRunRow, DevRunStatus, DevicePool, DeviceRow, JobRow, JobStatus, LeftoverRow, RunRow};
 use thermite_core::blame::Blame;
 use thermite_core::block::Side;
 use thermite_core::dev_run::DevRunEnd;
@@ -22,6 +22,19 @@ pub(crate) use thermite_core::why::{lower, percent, short};
 pub(crate) fn device(row: &DeviceRow, now: Moment) -> String {
     let state = plain(&why::device_state(&row.state, now));
     format!("{} ({}): {state}", row.member, plain(&row.facts.model))
+}
+
+/// Whom a card serves.
+pub(crate) fn pool(row: &DeviceRow) -> String {
+    let pool = match row.pool {
+        DevicePool::Shared => "shared, the judge first",
+        DevicePool::Judge => "the judge's",
+        DevicePool::Agents => "the lanes'",
+        DevicePool::Idle => "idle",
+    };
+    let idle = row.idle.as_ref().map(|why| format!(": {}", plain(why))).unwrap_or_default();
+    let drained = if row.drained { ", drained: it takes nothing more until `thermite undrain`" } else { "" };
+    format!("{pool}{idle}{drained}")
 }
 
 /// What disturbed some of the judge's blocks, and beside whom.

@@ -124,7 +124,7 @@ fn device(row: &DeviceRow, now: Moment, ink: Ink) -> String {
     }
 }
 
-/// What names a card: several may be of one model.
+/// What names a card, since several may be of one model, and whom it serves.
 fn card(row: &DeviceRow) -> Option<String> {
     let facts = &row.facts;
     match facts.target {
@@ -134,7 +134,8 @@ fn card(row: &DeviceRow) -> Option<String> {
             let noise = row.noise.iter().map(|noise| noise.scale).reduce(f64::max);
             let noise =
                 noise.map(|scale| format!(", noise {:.1} % a block", scale.exp_m1() * 100.0)).unwrap_or_default();
-            Some(format!("  {index}{}, {}{noise}", plain(&facts.uuid), plain(&facts.driver)))
+            let pool = show::pool(row);
+            Some(format!("  {pool}; {index}{}, {}{noise}", plain(&facts.uuid), plain(&facts.driver)))
         }
     }
 }

@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use thermite_actors::view::{DeviceRow, RigView};
+use thermite_actors::view::{DevicePool, DeviceRow, RigView};
 use thermite_core::readiness::SignalState;
 
 use super::state_of;
@@ -73,7 +73,7 @@ impl DeviceFigures {
             ("uuid", facts.uuid.clone()),
             ("model", facts.model.clone()),
             ("driver", facts.driver.clone()),
-            ("pool", pool_of(row)),
+            ("pool", pool_of(row.pool).to_owned()),
         ];
         self.info.get_or_create(&info).set(1);
         self.state.get_or_create(&[device(), ("state", state_of(&row.state).to_owned())]).set(1);
@@ -99,6 +99,11 @@ impl DeviceFigures {
     }
 }
 
-fn pool_of(_row: &DeviceRow) -> String {
-    String::new()
+const fn pool_of(pool: DevicePool) -> &'static str {
+    match pool {
+        DevicePool::Shared => "shared",
+        DevicePool::Judge => "judge",
+        DevicePool::Agents => "agents",
+        DevicePool::Idle => "idle",
+    }
 }

@@ -1,6 +1,7 @@
 //! The chosen row in full, and what happened, in words.
 
 use thermite_actors::view::{DeviceRow, RigView};
+use thermite_core::contract::Target;
 use thermite_core::log::LogEntry;
 use thermite_core::noise::NoiseDoubt;
 use thermite_core::run::RunState;
@@ -84,6 +85,9 @@ fn device(rig: &Rig, row: &DeviceRow) -> Vec<String> {
             plain(&kit),
             noise.blocks
         ));
+    }
+    if facts.target == Target::CudaGpu || row.drained {
+        lines.push(show::pool(row));
     }
     lines.extend(row.reading.as_ref().map(|reading| format!("newest reading: {}", plain(&show::reading(reading)))));
     lines.extend(row.disturbed.iter().map(|row| format!("thrown away, {}", show::blamed(&row.blame, row.blocks))));

@@ -21,7 +21,7 @@ use super::{BenchSeat, Hold, Inner, artefact, find_toolchains, plain_env, room, 
 use crate::host::clock::{self, BootClock};
 use crate::host::cpu::CpuDriver;
 use crate::host::git;
-use crate::host::launch::{Ended, Grant, HandOverFault, Identity, LaunchSpec, Run, Toolchains, hand_over};
+use crate::host::launch::{Ended, HandOverFault, Identity, LaunchSpec, Run, Toolchains, hand_over};
 use crate::ports::{Clock, Outputs, StageRef, StopProof};
 
 /// Where both sides see their own tree.
