@@ -221,7 +221,8 @@ pub const JOBS_QUEUED_MAX: usize = 200_000;
 pub const ENDED_KEPT: usize = 512;
 /// Ended runs that stay in memory.
 pub const ENDED_RUNS_KEPT: usize = 64;
-/// Idempotency keys that stay in memory once they are answered; older ones are looked up in the records (rule A13).
+/// Idempotency keys that stay in memory once they are answered; older ones are looked up in the records (rule A13). As
+/// many ended jobs answer for the same asked again in their run; what older ones found is given again as a verdict is.
 pub const KEYS_REMEMBERED: usize = 4_096;
 /// Entries of the log after which a checkpoint is written, or as many as are open where those are more: a start reads
 /// the checkpoint and what came after it.
