@@ -4,6 +4,7 @@ mod block;
 mod device;
 mod exhaustive;
 mod fold;
+mod gpu;
 mod ids;
 mod judge_queue;
 mod lane;
