@@ -170,6 +170,9 @@ pub const CHECK_MAX: Span = Span::minutes(5);
 /// How long one measured run may take. A contract may set it.
 pub const MEASURE_MAX: Span = Span::minutes(2);
 
+/// Cards that have a timing user of their own (rule B4): both sides of the largest split.
+pub const TIMING_USERS_MAX: u8 = 16;
+
 /// Processes one run may have at once: a rolling forker must not fill the machine's pid table.
 pub const RUN_PROCESSES_MAX: u64 = 2_048;
 /// What is kept of a run's output from its beginning, in bytes.
