@@ -170,6 +170,9 @@ pub const CHECK_MAX: Span = Span::minutes(5);
 /// How long one measured run may take. A contract may set it.
 pub const MEASURE_MAX: Span = Span::minutes(2);
 
+/// Cards that have a timing user of their own (rule B4): both sides of the largest split.
+pub const TIMING_USERS_MAX: u8 = 16;
+
 /// Processes one run may have at once: a rolling forker must not fill the machine's pid table.
 pub const RUN_PROCESSES_MAX: u64 = 2_048;
 /// What is kept of a run's output from its beginning, in bytes.
@@ -265,7 +268,8 @@ pub const JOBS_QUEUED_MAX: usize = 200_000;
 pub const ENDED_KEPT: usize = 512;
 /// Ended runs that stay in memory.
 pub const ENDED_RUNS_KEPT: usize = 64;
-/// Idempotency keys that stay in memory once they are answered; older ones are looked up in the records (rule A13).
+/// Idempotency keys that stay in memory once they are answered; older ones are looked up in the records (rule A13). As
+/// many ended jobs answer for the same asked again in their run; what older ones found is given again as a verdict is.
 pub const KEYS_REMEMBERED: usize = 4_096;
 /// Entries of the log after which a checkpoint is written, or as many as are open where those are more: a start reads
 /// the checkpoint and what came after it.
