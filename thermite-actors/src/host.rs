@@ -1,5 +1,6 @@
 //! This machine as the ports: launching and containment, capture, the CPU driver, git workspaces.
 
+pub mod cards;
 pub mod clock;
 pub mod cpu;
 pub mod disk;
