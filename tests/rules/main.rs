@@ -5,6 +5,7 @@ mod cpus;
 mod device;
 mod exhaustive;
 mod fold;
+mod gpu;
 mod ids;
 mod judge_queue;
 mod lane;

@@ -22,6 +22,7 @@ use thermite_core::limits;
 use thermite_core::log::LogEntry;
 use thermite_core::noise::{HarnessAlarm, Noise, NoiseKey};
 use thermite_core::pool::PoolInput;
+use thermite_core::readiness::look_every;
 use thermite_core::record::{AttemptAudit, MeasuredOn, Screened, VerdictRecord};
 use thermite_core::refusal::InfrastructureFailure;
 use thermite_core::run::{RunSpec, RunState};

@@ -135,6 +135,12 @@ pub enum DeviceInput {
         /// Pids and what is known of them.
         why: String,
     },
+    /// The device itself is at fault. What has it goes on to its end, whose proof tells in turn; a free one goes out of
+    /// service and is tried again by itself (rule B10).
+    AtFault {
+        /// The fault in words.
+        why: String,
+    },
     /// Take it out of service, once what has it is over, until [`DeviceInput::Readmit`].
     Quarantine {
         /// Why.
@@ -333,6 +339,11 @@ impl Device {
             }
             DeviceInput::SweepFailed { why } => {
                 if let DeviceState::Sweeping { .. } = self.state {
+                    self.take_out(now, None, why, &mut out);
+                }
+            }
+            DeviceInput::AtFault { why } => {
+                if self.state == DeviceState::Ready {
                     self.take_out(now, None, why, &mut out);
                 }
             }
