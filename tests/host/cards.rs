@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
+use thermite_actors::host::cards::{CardAt, CardPlaces};
 use thermite_actors::host::launch::{CardGrant, Identity, LaunchSpec};
 use thermite_actors::host::workspaces::Accounts;
-use thermite_core::cpus::CpuList;
+use thermite_core::cpus::{CpuList, Nearness};
 use thermite_core::ids::LaneId;
 
 use crate::driver::{ORDINARY, Place, Rig, Who, alive, cgroup_mount, everyone, is_root, of, unique, wait_until};
@@ -410,5 +411,87 @@ fn no_uid_is_two_accounts() {
     assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 33);
     assert!(!all.contains(&accounts.trial().unwrap()) && !all.contains(&0));
     assert_eq!(accounts.all_uids(), all);
-    assert_eq!((uid(accounts.judge()), timing[0], accounts.timing_uids(3)), (61_000, 61_018, vec![61_021]));
+    assert_eq!((uid(accounts.judge()), timing[0]), (61_000, 61_018));
+}
+
+/// A machine of two nodes with four cards, as files.
+fn two_nodes() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |path: &str, text: &str| crate::repo::write(&folder.path().join(path), text);
+    put("proc/self/status", "Name:\trig\nCpus_allowed_list:\t0-6,8-15\n");
+    put("sys/devices/system/cpu/online", "0-15\n");
+    put("sys/devices/system/node/online", "0-1\n");
+    for cpu in 0..16 {
+        let siblings = format!("{},{}\n", cpu % 8, cpu % 8 + 8);
+        put(&format!("sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"), &siblings);
+    }
+    for (bus, node, near) in [
+        ("0000:3b:00.0", "0", "0-3,8-11"),
+        ("0000:5e:00.0", "0", "0-3,8-11"),
+        ("0001:af:00.0", "1", "4-7,12-15"),
+        ("0001:d8:00.0", "-1", "0-15"),
+    ] {
+        put(&format!("sys/bus/pci/devices/{bus}/numa_node"), &format!("{node}\n"));
+        put(&format!("sys/bus/pci/devices/{bus}/local_cpulist"), &format!("{near}\n"));
+    }
+    for node in [
+        "nvidia0",
+        "nvidia1",
+        "nvidiactl",
+        "nvidia-uvm",
+        "nvidia-modeset",
+        "nvidia-caps/nvidia-cap1",
+        "null",
+        "dri/renderD128",
+        "dri/renderD129",
+    ] {
+        put(&format!("dev/{node}"), "");
+    }
+    put("sys/class/drm/renderD128/device/vendor", "0x10de\n");
+    put("sys/class/drm/renderD129/device/vendor", "0x8086\n");
+    folder
+}
+
+#[test]
+fn cards_get_disjoint_cpus_near_them_as_the_machine_tells() {
+    let machine = two_nodes();
+    let places = CardPlaces::below(machine.path().to_owned());
+    // As NVML writes them, and one that sysfs has no name for.
+    let bus_ids = ["00000000:3B:00.0", "00000000:5E:00.0", "00000001:AF:00.0", "00000001:D8:00.0"];
+    let cards = bus_ids.map(|bus_id| CardAt { bus_id: bus_id.to_owned(), near: None });
+
+    let cut = places.cut(&cards);
+
+    let told: Vec<String> =
+        cut.cards.iter().map(|card| format!("{} {:?} {}", card.cpus, card.nearness, card.is_own)).collect();
+    assert_eq!(told, ["0,8 Near true", "1,9 Near true", "4,12 Near true", "2,10 Unknown true"]);
+    assert_eq!(cut.others.to_string(), "3,5-6,11,13-15");
+    let unknown = CardAt { bus_id: "00000009:01:00.0".to_owned(), near: None };
+    let by_nvml = CardAt { near: CpuList::read("6,14"), ..unknown.clone() };
+    let cut = places.cut(&[unknown, by_nvml]);
+    assert_eq!((cut.cards[0].nearness, cut.cards[1].cpus.to_string()), (Nearness::Unknown, "6,14".to_owned()));
+}
+
+#[test]
+fn a_cards_nodes_are_its_own_and_its_companions_and_all_that_reach_cards_are_known() {
+    let machine = two_nodes();
+    let places = CardPlaces::below(machine.path().to_owned());
+    let below = |nodes: Vec<PathBuf>| -> Vec<String> {
+        let dev = machine.path().join("dev");
+        nodes.iter().map(|node| node.strip_prefix(&dev).unwrap().display().to_string()).collect()
+    };
+
+    assert_eq!(below(places.nodes_of(1).unwrap()), ["nvidia1", "nvidiactl", "nvidia-uvm"]);
+    assert!(places.nodes_of(2).unwrap_err().ends_with("dev/nvidia2 is not there; nvidia-modprobe -c 2 makes it"));
+    let all = [
+        "dri/renderD128",
+        "nvidia-caps/nvidia-cap1",
+        "nvidia-modeset",
+        "nvidia-uvm",
+        "nvidia0",
+        "nvidia1",
+        "nvidiactl",
+    ];
+    assert_eq!(below(places.all_nodes()), all);
+    assert_eq!(places.near("00000000:3B:00.0"), CpuList::read("0-3,8-11"));
 }
