@@ -16,6 +16,7 @@ mod runner;
 mod scenario;
 mod scripted;
 mod settled;
+mod split;
 mod stage;
 mod time;
 mod verdict;
