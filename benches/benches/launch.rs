@@ -7,7 +7,9 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use thermite_actors::host::launch::{Identity, LaunchSpec, Launcher, LauncherSettings, Run, Wanted, entry};
+use thermite_actors::host::launch::{
+    Cards, Grant, Identity, LaunchSpec, Launcher, LauncherSettings, Run, Wanted, entry,
+};
 use thermite_actors::ports::StopProof;
 
 /// Runs of each kind.
@@ -34,6 +36,7 @@ async fn measure() -> ExitCode {
         program: LauncherSettings::THIS_PROGRAM.into(),
         wanted: Wanted::BEST,
         trial_uid: None,
+        cards: Cards::default(),
     };
     let launcher = Launcher::open(settings).await.expect("the launcher opens");
     if !launcher.containment().has_own_view() {
@@ -102,7 +105,7 @@ async fn order(launcher: &Launcher, workspace: &Path, round: usize, which: &str)
         workspace_read_only: false,
         read_only: Vec::new(),
         hidden: Vec::new(),
-        nodes: Vec::new(),
+        grant: Grant::default(),
         identity,
         capture: None,
         reports_times: false,

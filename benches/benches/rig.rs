@@ -12,7 +12,7 @@ use thermite_actors::host::clock::BootClock;
 use thermite_actors::host::cpu::CpuDriver;
 use thermite_actors::host::executor::{ExecutorSettings, HostExecutor};
 use thermite_actors::host::ids::OsIds;
-use thermite_actors::host::launch::{Launcher, LauncherSettings, Wanted, entry};
+use thermite_actors::host::launch::{Cards, Launcher, LauncherSettings, Wanted, entry};
 use thermite_actors::host::workspaces::{Accounts, HostWorkspaces};
 use thermite_actors::ports::{MemberPorts, NoInputLog, RigSettings, RunRequest};
 use thermite_actors::rig::{AskDevRun, Rig, RigSetup, SubmitJob};
@@ -48,6 +48,7 @@ async fn measure() -> ExitCode {
         program: LauncherSettings::THIS_PROGRAM.into(),
         wanted: Wanted::BEST,
         trial_uid: None,
+        cards: Cards::default(),
     });
     let launcher = launcher.await.expect("the launcher opens");
     if !launcher.containment().has_own_view() {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use thermite_actors::host::launch::{Identity, LaunchSpec};
+use thermite_actors::host::launch::{Grant, Identity, LaunchSpec};
 
 /// How long anything may take that is expected to come: far more than it needs, also under load.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -211,7 +211,7 @@ impl Place {
             workspace_read_only: false,
             read_only: if self.has_own_view() { given.into() } else { Vec::new() },
             hidden: vec![self.path("data")],
-            nodes: Vec::new(),
+            grant: Grant::default(),
             identity,
             reports_times: false,
             keeps_leftovers: false,

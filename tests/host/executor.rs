@@ -7,7 +7,7 @@ use std::sync::Arc;
 use thermite_actors::host::clock::{self, BootClock};
 use thermite_actors::host::cpu::CpuDriver;
 use thermite_actors::host::executor::{ExecutorSettings, HostExecutor};
-use thermite_actors::host::launch::{Launcher, LauncherSettings, Wanted};
+use thermite_actors::host::launch::{Cards, Launcher, LauncherSettings, Wanted};
 use thermite_actors::host::workspaces::{Accounts, HostWorkspaces};
 use thermite_actors::ports::{Clock, Executor, Outputs, RunRequest, StageRef, StopProof, TargetDriver, Workspaces};
 use thermite_core::block::{BlockTimes, Order, Pair, Side};
@@ -576,6 +576,7 @@ impl Bench {
             program: env!("CARGO_BIN_EXE_host-rig").into(),
             wanted: Wanted::BEST,
             trial_uid: None,
+            cards: Cards::default(),
         };
         let launcher = Launcher::open(settings).await.unwrap();
         if !launcher.containment().has_own_view() {

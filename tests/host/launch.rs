@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 
 use serde_json::json;
-use thermite_actors::host::launch::{Identity, REPORT_BYTES_MAX, hand_over, toolchain_mounts};
+use thermite_actors::host::launch::{CardGrant, Identity, REPORT_BYTES_MAX, hand_over, toolchain_mounts};
 use thermite_core::limits;
 
 use crate::driver::{
@@ -430,7 +430,7 @@ fn a_granted_device_node_opens_and_no_other_is_there() {
         }
         let mut spec =
             place.spec(&["sh", "-c", "for n in \"$@\"; do (: <$n) && echo opened $n; done", "sh", &granted, &other]);
-        spec.nodes.push(granted.clone().into());
+        spec.grant.card = Some(CardGrant { uuid: "GPU-test".into(), nodes: vec![granted.clone().into()], cpus: None });
 
         rig.run_to_end(&spec);
 

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use serde_json::{Value, json};
-use thermite_actors::host::launch::{self, LaunchSpec, Launcher, LauncherSettings, Run};
+use thermite_actors::host::launch::{self, Cards, LaunchSpec, Launcher, LauncherSettings, Run};
 use thermite_actors::ports::StopProof;
 use thermite_core::dev_run::Exit;
 
@@ -89,6 +89,10 @@ impl Rig {
                     program: LauncherSettings::THIS_PROGRAM.into(),
                     wanted: request["wanted"].as_str().unwrap_or("best").parse()?,
                     trial_uid: serde_json::from_value(request["trial_uid"].clone()).map_err(|e| e.to_string())?,
+                    cards: match &request["cards"] {
+                        Value::Null => Cards::default(),
+                        cards => serde_json::from_value(cards.clone()).map_err(|e| e.to_string())?,
+                    },
                 };
                 let launcher = Launcher::open(settings).await.map_err(|fault| fault.to_string())?;
                 let containment = serde_json::to_value(launcher.containment()).expect("plain data has a JSON form");
@@ -144,9 +148,17 @@ impl Rig {
                 let name = request["rig"].as_str().unwrap_or_default().to_owned();
                 let state = path(&request["state"]);
                 let uids: Vec<u32> = serde_json::from_value(request["uids"].clone()).map_err(|e| e.to_string())?;
-                let swept = tokio::task::spawn_blocking(move || launch::sweep(&name, &state, &uids)).await;
+                let only = request["only"].as_str().map(str::to_owned);
+                let swept =
+                    tokio::task::spawn_blocking(move || launch::sweep(&name, &state, &uids, only.as_deref())).await;
                 let swept = swept.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
                 Ok(json!({ "proof": proof_value(swept.proof), "found": swept.found }))
+            }
+            "card_ways" => {
+                let launcher = self.launcher.borrow().clone().ok_or("no launcher was opened")?;
+                let ways = launcher.card_ways().await.iter();
+                let ways = ways.map(|(way, works)| json!({ "way": way, "why": works.as_ref().err() }));
+                Ok(json!({ "ways": ways.collect::<Value>(), "cpus": launcher.cpu_hold() }))
             }
             "peak" => Ok(peak_kib().into()),
             other => Err(format!("{other:?} is not known here")),

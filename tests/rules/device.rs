@@ -234,6 +234,33 @@ fn a_device_out_of_service_comes_back_by_itself_once_it_is_swept() {
 }
 
 #[test]
+fn a_free_device_at_fault_goes_out_of_service_and_comes_back_by_itself() {
+    let (mut device, _) = Device::new(T, DEVICE, 4);
+    device.handle(T, DeviceInput::Swept);
+    let why = "card GPU-1 is lost".to_owned();
+
+    let gone = device.handle(T, DeviceInput::AtFault { why: why.clone() });
+    let granted_meanwhile = device.handle(T, DeviceInput::Start { number: 5, by: Holder::Judge, limit: None });
+    let tried = device.advance(T + limits::REQUALIFY_AFTER);
+    let back = device.handle(T + limits::REQUALIFY_AFTER, DeviceInput::Swept);
+
+    assert_eq!(gone, [DeviceEffect::Tell(MemberEvent::Gone { why })]);
+    assert_eq!(granted_meanwhile, [DeviceEffect::Tell(MemberEvent::Freed { number: 5, how: HoldEnd::NotStarted })]);
+    assert_eq!(tried, [DeviceEffect::Sweep]);
+    assert_eq!(back, [DeviceEffect::Tell(MemberEvent::Ready { last: 5 })]);
+}
+
+#[test]
+fn a_fault_under_a_hold_is_told_by_the_proof_of_its_end() {
+    let mut device = running_by_lane_1();
+    let before = device.clone();
+
+    let told = device.handle(T, DeviceInput::AtFault { why: "card GPU-1 is lost".to_owned() });
+
+    assert_eq!((told, device), (vec![], before));
+}
+
+#[test]
 fn a_stop_asked_for_after_a_suspend_has_its_whole_time() {
     let mut device = running_by_lane_1();
     let woken = T + Span::hours(9);
@@ -324,6 +351,7 @@ fn input() -> impl Strategy<Value = DeviceInput> {
         number().prop_map(|number| DeviceInput::NotProved { number, why: String::new() }),
         Just(DeviceInput::Swept),
         Just(DeviceInput::SweepFailed { why: String::new() }),
+        Just(DeviceInput::AtFault { why: String::new() }),
     ]
 }
 

@@ -1,9 +1,11 @@
 //! The rules of thermite-core as tests: no runtime, in milliseconds.
 
 mod block;
+mod cpus;
 mod device;
 mod exhaustive;
 mod fold;
+mod gpu;
 mod ids;
 mod judge_queue;
 mod lane;

@@ -29,6 +29,6 @@ impl TargetDriver for BenchDriver {
     }
 
     fn read(&self) -> LocalBoxFuture<'static, Result<Reading, DeviceFault>> {
-        Box::pin(std::future::ready(Err(DeviceFault("the bench is no device to be read".to_owned()))))
+        Box::pin(std::future::ready(Err(DeviceFault::Other("the bench is no device to be read".to_owned()))))
     }
 }

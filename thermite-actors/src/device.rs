@@ -5,13 +5,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::prelude::*;
+use futures_util::future::LocalBoxFuture;
 use tracing::{debug, info};
 
 use thermite_core::contract::Target;
 use thermite_core::dev_run::DevRunSpec;
-use thermite_core::device::{Device, DeviceEffect, DeviceInput, MemberEvent};
+use thermite_core::device::{Device, DeviceEffect, DeviceInput, DeviceState, MemberEvent};
 use thermite_core::ids::{HoldId, Holder, MemberId};
 use thermite_core::input_log::DeviceTakes;
+use thermite_core::limits;
 use thermite_core::pool::PoolInput;
 use thermite_core::stage::{StageStep, StepReport};
 
@@ -46,6 +48,8 @@ pub(crate) struct DeviceActor {
     /// What the machine wanted at its birth.
     first: Vec<DeviceEffect>,
     alarm: Alarm,
+    /// Whether the driver is asked to tell of a fault.
+    listens: bool,
 }
 
 impl DeviceActor {
@@ -75,6 +79,7 @@ impl DeviceActor {
             specs: BTreeMap::new(),
             first,
             alarm: Alarm::default(),
+            listens: false,
         }
     }
 
@@ -95,7 +100,7 @@ impl DeviceActor {
         for effect in effects {
             match effect {
                 DeviceEffect::Sweep => {
-                    let sweep = self.executor.sweep().into_actor(self);
+                    let sweep = self.and_released(self.executor.sweep()).into_actor(self);
                     ctx.spawn(sweep.map(|proof, device, ctx| {
                         device.take(
                             match proof {
@@ -109,7 +114,7 @@ impl DeviceActor {
                 DeviceEffect::StartDevRun { number } => self.launch(number, ctx),
                 DeviceEffect::StageOpen { number } => self.judge.do_send(StageOpened { hold: self.hold(number) }),
                 DeviceEffect::StopProcesses { number, gently } => {
-                    let stop = self.executor.stop(self.hold(number), gently).into_actor(self);
+                    let stop = self.and_released(self.executor.stop(self.hold(number), gently)).into_actor(self);
                     ctx.spawn(stop.map(move |proof, device, ctx| {
                         device.take(
                             match proof {
@@ -142,11 +147,38 @@ impl DeviceActor {
                 }
             }
         }
+        self.listen_for_fault(ctx);
         if self.member() != MemberId::BENCH {
             self.events.tell(RigHappening::Device { member: self.member(), state: self.device.view() });
         }
         let deadline = self.device.next_deadline().map(|next| next.0);
         self.alarm.set(ctx, &self.clock, deadline, Self::ring);
+    }
+
+    /// The executor's proof that the process tree is empty, and then the device's own (rule A7), in time to be heard:
+    /// after [`limits::PROOF_MAX`] the machine gives up by itself and has no pid to name.
+    fn and_released(&self, emptied: LocalBoxFuture<'static, StopProof>) -> LocalBoxFuture<'static, StopProof> {
+        let (driver, clock) = (Rc::clone(&self.driver), Rc::clone(&self.clock));
+        let latest = clock.now() + limits::PROOF_MAX - limits::RELEASE_TOLD_BEFORE;
+        Box::pin(async move {
+            match emptied.await {
+                StopProof::Empty => driver.released(latest.since(clock.now())).await,
+                not_proved @ StopProof::NotProved { .. } => not_proved,
+            }
+        })
+    }
+
+    /// Hears of the device's next fault, one ear at a time: it goes out of service even while nobody has it (rule B10).
+    fn listen_for_fault(&mut self, ctx: &mut Context<Self>) {
+        if self.listens || *self.device.state() != DeviceState::Ready {
+            return;
+        }
+        self.listens = true;
+        let fault = self.driver.at_fault().into_actor(self);
+        ctx.spawn(fault.map(|fault, device, ctx| {
+            device.listens = false;
+            device.take(DeviceInput::AtFault { why: fault.to_string() }, ctx);
+        }));
     }
 
     fn launch(&mut self, number: u64, ctx: &mut Context<Self>) {
@@ -222,7 +254,7 @@ impl Handler<RunStep> for DeviceActor {
                         Ok(reading) => StepReport::Looked { reading },
                         Err(fault) => {
                             // Not the stage's alone: the card goes out of service once the stage has ended (rule B10).
-                            device.do_send(ToMember(DeviceInput::Fault { why: fault.to_string() }));
+                            device.do_send(ToMember(DeviceInput::AtFault { why: fault.to_string() }));
                             StepReport::NotCarriedOut { why: fault.to_string() }
                         }
                     }

@@ -22,6 +22,7 @@ use thermite_core::limits;
 use thermite_core::log::LogEntry;
 use thermite_core::noise::{HarnessAlarm, Noise, NoiseKey};
 use thermite_core::pool::PoolInput;
+use thermite_core::readiness::look_every;
 use thermite_core::record::{Artefacts, AttemptAudit, MeasuredOn, Screened, VerdictRecord};
 use thermite_core::refusal::InfrastructureFailure;
 use thermite_core::run::{RunSpec, RunState};
@@ -279,7 +280,7 @@ impl JudgeQueueActor {
                 JudgeEffect::CardFault { member, why } => {
                     warn!(%member, %why, "card is at fault");
                     if let Some(doors) = self.doors(member) {
-                        doors.input.do_send(ToMember(DeviceInput::Fault { why }));
+                        doors.input.do_send(ToMember(DeviceInput::AtFault { why }));
                     }
                 }
                 JudgeEffect::EndHold { hold } => {

@@ -61,10 +61,45 @@ pub struct DeviceFacts {
     pub cores: u32,
 }
 
-/// A device did not answer as it should.
+/// A device did not answer as it should; each with the sentence to show, which names the way out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct DeviceFault(pub String);
+pub enum DeviceFault {
+    /// It is gone, such as a card that fell off its bus.
+    #[error("{0}")]
+    Lost(String),
+    /// A call to it has not come back.
+    #[error("{0}")]
+    Hung(String),
+    /// Its driver and the library that speaks to it are not of one version.
+    #[error("{0}")]
+    Mismatch(String),
+    /// The rig may not open it, or may no longer.
+    #[error("{0}")]
+    AccessLost(String),
+    /// It is split into parts that nobody measures on: a card in MIG mode.
+    #[error("{0}")]
+    Mig(String),
+    /// Something else.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// The processes of a block that is under way, as a driver may ask for them from any thread.
+pub trait OwnProcesses: Send + Sync {
+    /// Whether that process belongs to the block; none where this machine shows no such process.
+    fn owns(&self, pid: u32) -> Option<bool>;
+    /// How many live processes the block has.
+    fn live(&self) -> usize;
+}
+
+/// What a driver is told of a block that begins.
+#[derive(Clone)]
+pub struct BlockWatch {
+    /// The block's processes.
+    pub own: std::sync::Arc<dyn OwnProcesses>,
+    /// Whether it is the first under its hold, in which the placement of what is measured is checked (rule B3).
+    pub is_first: bool,
+}
 
 /// Knows one kind of device.
 pub trait TargetDriver {
@@ -72,6 +107,25 @@ pub trait TargetDriver {
     fn facts(&self) -> DeviceFacts;
     /// Looks at the device once (rules C2, D1, D2); the judge's own share is taken off.
     fn read(&self) -> LocalBoxFuture<'static, Result<Reading, DeviceFault>>;
+    /// A block begins on it: what its processes use from here on is the judge's own, and what else happens on the
+    /// device belongs to the reading after the block (rule D3).
+    fn block_begins(&self, watch: BlockWatch) {
+        drop(watch);
+    }
+    /// The block is over, from the call itself on; the answer is the reading after it, with what was seen within it.
+    fn block_ends(&self) -> LocalBoxFuture<'static, Result<Reading, DeviceFault>> {
+        self.read()
+    }
+    /// Proves that nothing of a hold is left on the device itself, once its process tree is empty (rule A7): none of
+    /// its processes is listed there and its memory is back at the resting level. Answers within `within`.
+    fn released(&self, within: Span) -> LocalBoxFuture<'static, StopProof> {
+        let _ = within;
+        Box::pin(std::future::ready(StopProof::Empty))
+    }
+    /// Answers once the device is at fault; never while it is well. Asked again each time the device goes into service.
+    fn at_fault(&self) -> LocalBoxFuture<'static, DeviceFault> {
+        Box::pin(std::future::pending())
+    }
 }
 
 /// A development run that is under way.

@@ -122,6 +122,8 @@ pub enum ThrowCause {
     Slowed,
     /// Another program used the device.
     OtherProgram,
+    /// What was measured did not run on the granted device (rule B3).
+    Elsewhere,
     /// The wall clock stepped.
     ClockStepped,
     /// The machine slept.
@@ -228,6 +230,9 @@ pub fn throw_causes(before: &Reading, after: &Reading) -> Vec<ThrowCause> {
     if shows(&[names::OTHER_PROGRAMS, names::DIRECT_SAMPLE]) {
         causes.push(ThrowCause::OtherProgram);
     }
+    if after.is_elsewhere() {
+        causes.push(ThrowCause::Elsewhere);
+    }
     if wall_clock_stepped(before.clocks, after.clocks) {
         causes.push(ThrowCause::ClockStepped);
     }
@@ -311,6 +316,7 @@ pub fn thrown_for(blocks: &[TriedBlock]) -> Vec<ThrownFor> {
                 }
                 ThrowCause::Slowed
                 | ThrowCause::OtherProgram
+                | ThrowCause::Elsewhere
                 | ThrowCause::ClockStepped
                 | ThrowCause::Slept
                 | ThrowCause::ProcessLost => *others.entry(cause.clone()).or_default() += 1,

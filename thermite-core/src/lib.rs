@@ -7,6 +7,7 @@
 pub mod block;
 pub mod coin;
 pub mod contract;
+pub mod cpus;
 pub mod dev_run;
 pub mod device;
 pub mod ended;

@@ -16,6 +16,8 @@ pub const DEV_RUN_WAIT_LEAST: Span = Span::seconds(1);
 pub const DEV_RUN_WAIT_MOST: Span = Span::hours(24);
 /// How long a stop may take to be proved before the device is out of service (rules A7, A10).
 pub const PROOF_MAX: Span = Span::seconds(10);
+/// How long before [`PROOF_MAX`] is over a device has said what is left on it, so that the reason is heard (rule A7).
+pub const RELEASE_TOLD_BEFORE: Span = Span::millis(250);
 /// How long ending a rig may take, the proofs of its stops included; what is left then is the next start's.
 pub const RIG_END_MAX: Span = Span::seconds(15);
 /// How long a run attached to a caller's stream lives on after the stream drops (rule A10).
@@ -38,8 +40,6 @@ pub const REQUALIFY_AFTER: Span = Span::seconds(30);
 
 /// The longest that a device out of service rests before it is tried again: each fault in a row doubles the rest.
 pub const REQUALIFY_MOST: Span = Span::minutes(15);
-/// How often a free card is looked at, so that a fault of it is known before somebody is granted it (rule B10).
-pub const CARD_LOOK_EVERY: Span = Span::seconds(10);
 /// Different jobs that must fail on one card in a row, by nobody's fault, before the fault is taken for the card's
 /// (rule D5). One job's failures may be its own.
 pub const CARD_FAULT_JOBS: usize = 3;
@@ -61,6 +61,48 @@ pub const DIRECT_SAMPLE_SHARE_MAX: f64 = 0.25;
 pub const DIRECT_SAMPLE: Span = Span::millis(500);
 /// The kernel's own decay of the one-minute load average.
 pub const LOAD_DECAY: Span = Span::seconds(60);
+
+/// How often the judge looks whether a card is quiet (rule D1).
+pub const GPU_LOOK_EVERY: Span = Span::seconds(2);
+/// The most a card may be in use before a block, in percent, as the median of its newest samples (rule D1).
+pub const GPU_USE_MAX: f64 = 5.0;
+/// Samples apart from the judge's own use that say how busy a card is (rule D1); with fewer it is unknown.
+pub const GPU_USE_SAMPLES_LEAST: usize = 5;
+/// How far over its resting level a card's memory may be, as a share of all of it (rules A7, D1).
+pub const GPU_MEMORY_SHARE_OVER_RESTING: f64 = 0.02;
+/// The same in bytes, for small cards: the larger of the two holds (rules A7, D1).
+pub const GPU_MEMORY_BYTES_OVER_RESTING: u64 = 256 * 1024 * 1024;
+/// The highest resting level believed, as a share of a card's memory: what a dead process held is no rest (rule A7).
+pub const GPU_RESTING_SHARE_MAX: f64 = 0.10;
+/// The same in bytes, for cards that also draw: the larger of the two holds (rule A7).
+pub const GPU_RESTING_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
+/// How far below the point where it slows itself down a card must be, in degrees Celsius (rule D1).
+pub const GPU_TEMPERATURE_BELOW_SLOW_DOWN: f64 = 10.0;
+/// The hottest a card may be that does not tell that point, in degrees Celsius (rule D1).
+pub const GPU_TEMPERATURE_MAX: f64 = 83.0;
+/// NVML's bits for a card that is slowed: power cap, hardware slow-down, heat by software and by hardware, power brake
+/// (rule D1). Idle, application clocks and the like are none of them.
+pub const GPU_SLOWED_BITS: u64 = 0xEC;
+/// How often a card is sampled (rule D1).
+pub const GPU_SAMPLE_EVERY: Span = Span::millis(100);
+/// How often a card is sampled inside a block: asking it costs the driver's own lock, which a block may want.
+pub const GPU_SAMPLE_IN_BLOCK_EVERY: Span = Span::millis(500);
+/// How often it is sampled in a block until the measured process was seen on it (rule B3).
+pub const GPU_PLACEMENT_LOOK_EVERY: Span = Span::millis(20);
+/// How long after a block a card's use is still the judge's own: NVML tells it as a mean of up to a second.
+pub const GPU_SETTLES_WITHIN: Span = Span::seconds(1);
+/// The oldest sample that says how busy a card is.
+pub const GPU_SAMPLE_AGE_MAX: Span = Span::seconds(5);
+/// Samples of a card kept.
+pub const GPU_SAMPLES_KEPT: usize = 64;
+/// How long a call to a card's driver may take before the card is unresponsive (rule B10).
+pub const GPU_CALL_MAX: Span = Span::seconds(5);
+/// How long a reading waits for enough samples before it says that they are unknown.
+pub const GPU_READING_WAIT_MAX: Span = Span::seconds(4);
+/// How often a card at fault is tried again (rule B10).
+pub const GPU_RETRY_EVERY: Span = Span::seconds(2);
+/// How long listing the machine's cards may take.
+pub const GPU_LIST_MAX: Span = Span::seconds(20);
 
 /// What a stage's turn takes at most beside its own steps: its grant, its records, the proof of its stop, and the rest
 /// after a failure. For certificates (rule A9).
@@ -138,6 +180,9 @@ pub const BUILD_MAX: Span = Span::minutes(10);
 pub const CHECK_MAX: Span = Span::minutes(5);
 /// How long one measured run may take. A contract may set it.
 pub const MEASURE_MAX: Span = Span::minutes(2);
+
+/// Cards that have a timing user of their own (rule B4): both sides of the largest split.
+pub const TIMING_USERS_MAX: u8 = 16;
 
 /// Processes one run may have at once: a rolling forker must not fill the machine's pid table.
 pub const RUN_PROCESSES_MAX: u64 = 2_048;
@@ -234,7 +279,8 @@ pub const JOBS_QUEUED_MAX: usize = 200_000;
 pub const ENDED_KEPT: usize = 512;
 /// Ended runs that stay in memory.
 pub const ENDED_RUNS_KEPT: usize = 64;
-/// Idempotency keys that stay in memory once they are answered; older ones are looked up in the records (rule A13).
+/// Idempotency keys that stay in memory once they are answered; older ones are looked up in the records (rule A13). As
+/// many ended jobs answer for the same asked again in their run; what older ones found is given again as a verdict is.
 pub const KEYS_REMEMBERED: usize = 4_096;
 /// Entries of the log after which a checkpoint is written, or as many as are open where those are more: a start reads
 /// the checkpoint and what came after it.

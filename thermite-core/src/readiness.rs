@@ -4,9 +4,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::contract::Target;
 use crate::limits;
 use crate::texts;
 use crate::time::{Moment, Span};
+
+pub mod gpu;
 
 /// The names of the signals that rules speak of; a driver may have others.
 pub mod names {
@@ -22,6 +25,14 @@ pub mod names {
     pub const OTHER_PROGRAMS: &str = "other_programs";
     /// The device's bits for being slowed by power, heat or hardware (rule D1).
     pub const SLOWED: &str = "slowed";
+    /// Where what was measured ran: how many of the block's programs were seen on the card (rule B3).
+    pub const PLACEMENT: &str = "placement";
+    /// How much of the time a card is busy (rule D1).
+    pub const GPU_USE: &str = "gpu_use";
+    /// A card's memory in use (rules A7, D1).
+    pub const GPU_MEMORY: &str = "gpu_memory";
+    /// A card's temperature (rule D1).
+    pub const TEMPERATURE: &str = "temperature";
 }
 
 /// What one signal says. `Unknown` is never read as zero.
@@ -119,6 +130,12 @@ impl Reading {
         own.value.filter(|own| *own >= 0.005)
     }
 
+    /// Whether what was measured is not known to have run on the device, where that must be (rule B3). Unknown is not.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        let is_lacking = |signal: &Signal| signal.required && signal.state != SignalState::Ok;
+        self.signals.iter().any(|signal| signal.name == names::PLACEMENT && is_lacking(signal))
+    }
+
     /// Whether a required signal of one of these names is over its limit.
     pub(crate) fn is_busy(&self, names: &[&str]) -> bool {
         self.signals
@@ -146,6 +163,14 @@ impl fmt::Display for Signal {
             (SignalState::Ok, None, _) => write!(f, "{} is ok", self.name),
             (SignalState::Busy, None, _) => write!(f, "{} is busy", self.name),
         }
+    }
+}
+
+/// How often the judge looks at a device of that kind that is not ready (rules C2, D1).
+pub const fn look_every(target: Target) -> Span {
+    match target {
+        Target::CudaGpu => limits::GPU_LOOK_EVERY,
+        Target::Cpu => limits::CPU_LOOK_EVERY,
     }
 }
 

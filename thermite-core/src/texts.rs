@@ -40,6 +40,7 @@ pub fn throw_cause(cause: &ThrowCause) -> String {
         ThrowCause::Throttled { group } => format!("a CPU quota held back group {group}"),
         ThrowCause::Slowed => "the device was slowed for heat or power".to_owned(),
         ThrowCause::OtherProgram => "another program used the device".to_owned(),
+        ThrowCause::Elsewhere => "what was measured was not seen on the granted device".to_owned(),
         ThrowCause::ClockStepped => "the wall clock stepped".to_owned(),
         ThrowCause::Slept => "the machine slept".to_owned(),
         ThrowCause::ProcessLost => "a measured process died of infrastructure".to_owned(),
@@ -56,6 +57,7 @@ pub fn too_many_thrown(thrown: u32, of: u32, causes: &[ThrownFor]) -> String {
                 ThrowCause::Throttled { .. } => format!("throttled {blocks} of {of} blocks: {cause}"),
                 ThrowCause::Slowed
                 | ThrowCause::OtherProgram
+                | ThrowCause::Elsewhere
                 | ThrowCause::ClockStepped
                 | ThrowCause::Slept
                 | ThrowCause::ProcessLost => format!("{cause} in {blocks} of {of} blocks"),
@@ -85,4 +87,79 @@ pub fn stayed_busy(waited: Span, signals: &str) -> String {
 /// Rule C2: what was taken off the load average, behind the figure that is left of it.
 pub fn less_the_judges_own(left: f64, own: f64) -> String {
     format!(" ({:.2} less the judge's own {own:.2})", left + own)
+}
+
+/// Rule A7: programs that a card still lists after a hold, and the memory in use where it is told, in MiB.
+pub fn card_not_released(listed: &str, memory: Option<f64>) -> String {
+    match memory {
+        Some(memory) => format!("the card still lists {listed}, with {memory:.0} MiB of its memory in use"),
+        None => format!("the card still lists {listed}"),
+    }
+}
+
+/// Rules A7, B10: memory that nobody who is listed holds, in MiB.
+pub fn card_holds_memory(used: f64, most: f64) -> String {
+    format!(
+        "{used:.0} MiB of the card's memory is in use and no program is listed, at rest it is at most {most:.0} MiB; end \
+         what holds it, or reset the card"
+    )
+}
+
+/// Rule A7: the release of a card that does not tell what the proof needs.
+pub fn card_does_not_tell(signal: &str) -> String {
+    format!("nothing proves that the card is free: {signal} is unknown")
+}
+
+/// Rule B10: a card that fell off its bus.
+pub fn card_lost(uuid: &str, said: &str) -> String {
+    format!("card {uuid} is lost ({said}); reset it (`nvidia-smi --gpu-reset`) or restart the machine")
+}
+
+/// Rule B10: a call to a card that does not come back.
+pub fn card_unresponsive(uuid: &str, call: &str, after: Span) -> String {
+    format!(
+        "card {uuid} is unresponsive: {call} has not come back for {after}; it returns by itself once the call does, \
+         else restart the machine"
+    )
+}
+
+/// Rule B10: driver and library of different versions.
+pub fn card_driver_mismatch(said: &str) -> String {
+    format!(
+        "the NVIDIA driver in the kernel and its library differ ({said}); load the driver anew or restart the machine, \
+         and in a container start the container anew"
+    )
+}
+
+/// Rule B10: a card that the rig may not open.
+pub fn card_access_lost(uuid: &str, said: &str) -> String {
+    format!(
+        "the rig may not open card {uuid} ({said}); give its account access to /dev/nvidia*, and in a container start \
+         the container anew with the card"
+    )
+}
+
+/// Rule B10: a card in MIG mode.
+pub fn card_in_mig_mode(uuid: &str) -> String {
+    format!(
+        "card {uuid} is in MIG mode, in which nothing is measured; turn it off (`nvidia-smi -i {uuid} -mig 0`), with \
+         nobody on the card"
+    )
+}
+
+/// Rule B10: no driver to speak to.
+pub fn card_driver_not_loaded(said: &str) -> String {
+    format!("the NVIDIA driver does not answer ({said}); load it (`modprobe nvidia`) or install it")
+}
+
+/// Rule B10: whatever else a card's driver says.
+pub fn card_fault(uuid: &str, call: &str, said: &str) -> String {
+    format!(
+        "card {uuid} cannot be read: {call} says `{said}`; where access to it was taken from a container it says so"
+    )
+}
+
+/// Rule D1: a card that is there and has said nothing yet.
+pub fn card_silent(uuid: &str, after: Span) -> String {
+    format!("card {uuid} has told nothing within {after}")
 }

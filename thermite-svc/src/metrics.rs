@@ -435,6 +435,7 @@ fn thrown_by(cause: &ThrowCause) -> &'static str {
         ThrowCause::Throttled { .. } => "throttled",
         ThrowCause::Slowed => "slowed",
         ThrowCause::OtherProgram => "other_program",
+        ThrowCause::Elsewhere => "elsewhere",
         ThrowCause::ClockStepped => "clock_stepped",
         ThrowCause::Slept => "slept",
         ThrowCause::ProcessLost => "process_lost",

@@ -10,7 +10,7 @@ use thermite_actors::host::clock::BootClock;
 use thermite_actors::host::cpu::CpuDriver;
 use thermite_actors::host::executor::{ExecutorSettings, HostExecutor};
 use thermite_actors::host::ids::OsIds;
-use thermite_actors::host::launch::{CaptureDir, Launcher, LauncherSettings, Wanted};
+use thermite_actors::host::launch::{CaptureDir, Cards, Launcher, LauncherSettings, Wanted};
 use thermite_actors::host::workspaces::{Accounts, HostWorkspaces};
 use thermite_actors::ports::{MemberPorts, NoInputLog, RigSettings, RunRequest};
 use thermite_actors::rig::{Rig, RigSetup};
@@ -66,6 +66,7 @@ pub(crate) async fn start(place: &Place) -> Result<Harness, Box<dyn Error>> {
         program: LauncherSettings::THIS_PROGRAM.into(),
         wanted: Wanted::BEST,
         trial_uid: accounts.trial(),
+        cards: Cards::default(),
     });
     let launcher = launcher.await?;
     let workspaces = HostWorkspaces::open(&data, accounts, std::env::var("PATH").unwrap_or_default())?;

@@ -174,10 +174,11 @@ impl TargetDriver for CpuDriver {
             let reading = tokio::task::spawn_blocking(move || shared.reading());
             match tokio::time::timeout(limits::CPU_READING_MAX.to_std(), reading).await {
                 Ok(Ok(reading)) => Ok(reading),
-                Ok(Err(error)) => Err(DeviceFault(format!("reading the machine's CPUs failed: {error}"))),
-                Err(_) => {
-                    Err(DeviceFault(format!("reading the machine's CPUs took longer than {}", limits::CPU_READING_MAX)))
-                }
+                Ok(Err(error)) => Err(DeviceFault::Other(format!("reading the machine's CPUs failed: {error}"))),
+                Err(_) => Err(DeviceFault::Hung(format!(
+                    "reading the machine's CPUs took longer than {}",
+                    limits::CPU_READING_MAX
+                ))),
             }
         })
     }

@@ -1,73 +1,56 @@
 //! Carries out work on this machine: lanes' development runs and the judge's steps, each contained by the launcher.
 //!
+//! Each device has an executor of its own; what those of a rig share is in `shared`.
 //! What belongs to one hold is kept together in `holds`, so that a stop reaches it whatever is under way; the judge's
 //! steps are in `judge`, what names a measured artefact in `artefact`. What is deliberately absent: any decision.
 //! Limits of development runs are enforced by whoever asks for the stop, those of the judge's steps here.
 
-use std::cell::{OnceCell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::OnceCell;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
 
 use thermite_core::contract::Leftovers as KeepOrStop;
 use thermite_core::dev_run::{DevRunSpec, Exit};
-use thermite_core::ids::{HoldId, LANE_MAX, LaneId};
+use thermite_core::ids::HoldId;
 use thermite_core::limits;
 use thermite_core::stage::{StageStep, StepReport};
 
 use super::clock::{self, BootClock};
 use super::cpu::CpuDriver;
-use super::launch::{
-    self, CaptureDir, HOME_AT, Identity, LaunchSpec, Launcher, Toolchains, hand_over, toolchain_mounts,
-};
-use super::workspaces::{Accounts, HostWorkspaces};
-use crate::ports::{Clock, Executor, Launched, Leftovers, StageRef, StopProof};
+use super::launch::{CaptureDir, HOME_AT, Identity, LaunchSpec, Launcher, Toolchains, hand_over, toolchain_mounts};
+use super::workspaces::HostWorkspaces;
+use crate::ports::{Clock, Executor, Launched, Leftovers, StageRef, StopProof, TargetDriver};
 
 mod artefact;
 mod holds;
 mod judge;
 mod kept;
 mod room;
+mod shared;
 
 use holds::{HeldDevRun, Hold, Holds};
 use kept::Kept;
+use shared::Shared;
 
-/// Where the outputs of development runs are, in the data folder.
-pub const OUTPUTS: &str = "outputs";
-/// Where the outputs of the judge's own runs are, in the data folder.
-const JUDGE_OUTPUTS: &str = "judge-outputs";
+pub use shared::{CardSeat, ExecutorSettings, Executors, OUTPUTS};
 
-/// How the executor is set up.
-#[derive(Clone, Debug)]
-pub struct ExecutorSettings {
-    /// The rig's name, as its launcher has it.
-    pub rig: String,
-    /// The data folder: outputs are below it, and no run sees it.
-    pub data: PathBuf,
-    /// Who runs run as.
-    pub accounts: Accounts,
-}
-
-/// Works this machine's CPUs as one device.
+/// Works one device of this machine: its CPUs, or a card.
 #[derive(Clone)]
 pub struct HostExecutor {
     inner: Rc<Inner>,
 }
 
 struct Inner {
-    launcher: Launcher,
-    workspaces: HostWorkspaces,
-    driver: CpuDriver,
-    settings: ExecutorSettings,
-    outputs: CaptureDir,
-    /// Outputs of the judge's own runs, until they are read.
-    judge_outputs: CaptureDir,
-    /// The tools as each lane's account reaches them; found once, since it means reading all folders of `PATH`.
-    toolchains: RefCell<BTreeMap<LaneId, Toolchains>>,
-    /// The tools as the judge's account reaches them.
+    shared: Rc<Shared>,
+    driver: Rc<dyn TargetDriver>,
+    /// Where the judge's own CPU time is told (rule C2): the device is the CPUs.
+    cpu_driver: Option<CpuDriver>,
+    /// The card it works; none where the CPUs are the device.
+    seat: Option<CardSeat>,
+    /// The tools as the account that measures reaches them.
     judge_toolchains: OnceCell<Toolchains>,
     holds: Holds,
     /// Runs that ended by themselves and whose leftovers live on (rule C3).
@@ -75,7 +58,7 @@ struct Inner {
 }
 
 impl HostExecutor {
-    /// An executor that launches with `launcher`, works in `workspaces` and tells `driver` what the judge itself used.
+    /// The one executor of a rig whose device is the machine's CPUs; see [`Executors`].
     ///
     /// # Errors
     /// Where the data folder is not there, or the outputs' folders cannot be made in it.
@@ -83,52 +66,21 @@ impl HostExecutor {
         launcher: Launcher,
         workspaces: HostWorkspaces,
         driver: CpuDriver,
-        mut settings: ExecutorSettings,
+        settings: ExecutorSettings,
     ) -> std::io::Result<HostExecutor> {
-        // What is hidden from a run is named by its whole path.
-        settings.data = settings.data.canonicalize()?;
-        let outputs = CaptureDir::open(settings.data.join(OUTPUTS))?;
-        let judge_outputs = CaptureDir::open(settings.data.join(JUDGE_OUTPUTS))?;
-        let inner = Inner {
-            launcher,
-            workspaces,
-            driver,
-            settings,
-            outputs,
-            judge_outputs,
-            toolchains: RefCell::default(),
-            judge_toolchains: OnceCell::new(),
-            holds: Holds::default(),
-            kept: Kept::default(),
-        };
-        Ok(HostExecutor { inner: Rc::new(inner) })
+        Ok(Executors::open(launcher, workspaces, settings)?.of_machine(driver))
     }
 
     /// The captured output of development runs, for shells to read.
     pub fn outputs(&self) -> &CaptureDir {
-        &self.inner.outputs
+        &self.inner.shared.outputs
     }
 }
 
 impl Executor for HostExecutor {
     fn sweep(&self) -> LocalBoxFuture<'static, StopProof> {
         let inner = Rc::clone(&self.inner);
-        let settings = inner.settings.clone();
-        let state = inner.launcher.state().to_owned();
-        Box::pin(async move {
-            let swept = tokio::task::spawn_blocking(move || launch::sweep(&settings.rig, &state, &own_uids(&settings)));
-            match swept.await {
-                Ok(Ok(swept)) => {
-                    inner.forget_judge_outputs();
-                    for found in &swept.found {
-                        tracing::info!(found, "an earlier rig left this behind");
-                    }
-                    swept.proof
-                }
-                Ok(Err(error)) => StopProof::NotProved { why: format!("leftovers cannot be looked for: {error}") },
-                Err(error) => StopProof::NotProved { why: format!("leftovers cannot be looked for: {error}") },
-            }
-        })
+        Box::pin(async move { inner.shared.sweep(inner.seat.as_ref()).await })
     }
 
     fn start(&self, hold: HoldId, spec: DevRunSpec) -> LocalBoxFuture<'static, Result<Launched, String>> {
@@ -161,7 +113,7 @@ impl Executor for HostExecutor {
     }
 
     fn containment(&self) -> Option<String> {
-        Some(self.inner.launcher.containment().to_string())
+        Some(self.inner.shared.containment(self.inner.seat.as_ref()))
     }
 
     fn leftovers(&self) -> Vec<Leftovers> {
@@ -174,30 +126,35 @@ impl Executor for HostExecutor {
     }
 }
 
-/// The uids that nothing but this rig's runs uses.
-fn own_uids(settings: &ExecutorSettings) -> Vec<u32> {
-    match settings.accounts.judge() {
-        Identity::Dedicated { uid, .. } => (0..=u32::from(LANE_MAX)).map(|lane| uid + lane).collect(),
-        Identity::RigsUser => Vec::new(),
-    }
-}
-
 impl Inner {
-    /// Removes the outputs of judge's runs that a rig that died was still to read.
-    fn forget_judge_outputs(&self) {
-        let folder = self.settings.data.join(JUDGE_OUTPUTS);
-        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
-            if let Err(error) = std::fs::remove_file(entry.path()) {
-                tracing::debug!(file = %entry.path().display(), %error, "an output file stays");
-            }
+    fn new(
+        shared: Rc<Shared>,
+        driver: Rc<dyn TargetDriver>,
+        cpu_driver: Option<CpuDriver>,
+        seat: Option<CardSeat>,
+    ) -> Inner {
+        Inner {
+            shared,
+            driver,
+            cpu_driver,
+            seat,
+            judge_toolchains: OnceCell::new(),
+            holds: Holds::default(),
+            kept: Kept::default(),
         }
+    }
+
+    /// The name of a launch, which no other has.
+    fn run_name(&self, kind: &str) -> String {
+        let prefix = self.seat.as_ref().map(CardSeat::run_prefix).unwrap_or_default();
+        format!("{prefix}{kind}-{}", uuid::Uuid::now_v7())
     }
 
     async fn start(&self, id: HoldId, spec: DevRunSpec) -> Result<Launched, String> {
         let (hold, _under_way) = self.holds.begin(id)?;
-        let identity = self.settings.accounts.lane(spec.lane);
+        let identity = self.shared.settings.accounts.lane(spec.lane);
         let tree = spec.worktree.clone();
-        let known = self.toolchains.borrow().get(&spec.lane).cloned();
+        let known = self.shared.toolchains.borrow().get(&spec.lane).cloned();
         let is_known = known.is_some();
         let prepared = tokio::task::spawn_blocking(move || {
             if let Identity::Dedicated { uid, gid } = identity {
@@ -213,12 +170,12 @@ impl Inner {
             }
         };
         if !is_known {
-            self.toolchains.borrow_mut().insert(spec.lane, toolchains.clone());
+            self.shared.toolchains.borrow_mut().insert(spec.lane, toolchains.clone());
         }
         let (dev_run, program) = (spec.dev_run, spec.argv.first().cloned().unwrap_or_default());
         let (of_run, lane) = (spec.run, spec.lane);
         let keeps_leftovers = spec.contract.leftovers == KeepOrStop::Keep;
-        let launched = self.launcher.launch(self.launch_spec(spec, identity, toolchains)).await;
+        let launched = self.shared.launcher.launch(self.launch_spec(spec, identity, toolchains)).await;
         let run = Rc::new(launched.map_err(|fault| format!("program {program} could not be started: {fault}"))?);
         // From here on a stop finds it.
         hold.set_dev_run(HeldDevRun { dev_run, of_run, lane, run: Rc::clone(&run), keeps_leftovers });
@@ -226,7 +183,7 @@ impl Inner {
             return Err("it was stopped before its start".to_owned());
         }
         run.go().await.map_err(|fault| format!("program {program} could not be executed: {}", fault.why))?;
-        Ok(Launched { pid: run.pid(), containment: self.launcher.containment().to_string() })
+        Ok(Launched { pid: run.pid(), containment: self.shared.containment(self.seat.as_ref()) })
     }
 
     fn launch_spec(&self, spec: DevRunSpec, identity: Identity, toolchains: Toolchains) -> LaunchSpec {
@@ -237,12 +194,17 @@ impl Inner {
         for (name, value) in spec.env {
             set(&mut env, &name, value);
         }
+        let grant = self.seat.as_ref().map(CardSeat::dev_grant).unwrap_or_default();
+        // Last: a lane that names a card by its index would not get the one it has.
+        for (name, value) in grant.env() {
+            set(&mut env, &name, value);
+        }
         let mut hidden = toolchains.hidden;
-        hidden.push(self.settings.data.clone());
-        hidden.extend(self.workspaces.others_trees(&spec.worktree));
+        hidden.push(self.shared.settings.data.clone());
+        hidden.extend(self.shared.workspaces.others_trees(&spec.worktree));
         LaunchSpec {
             // The same development run is started once; a number of its own keeps a mistake from being a name clash.
-            name: format!("dev-{}", uuid::Uuid::now_v7()),
+            name: self.run_name("dev"),
             argv: spec.argv,
             env,
             workspace_at: spec.worktree.clone(),
@@ -250,9 +212,9 @@ impl Inner {
             workspace: spec.worktree,
             read_only: toolchains.read_only,
             hidden,
-            nodes: Vec::new(),
+            grant,
             identity,
-            capture: Some(self.outputs.file(spec.dev_run)),
+            capture: Some(self.shared.outputs.file(spec.dev_run)),
             reports_times: false,
             keeps_leftovers: spec.contract.leftovers == KeepOrStop::Keep,
         }

@@ -13,8 +13,12 @@
 
 mod bare;
 mod capture;
+mod cards;
 mod cgroup;
+mod cpuset;
 mod fault;
+mod fence;
+mod grant;
 mod guard;
 mod handover;
 mod init;
@@ -39,7 +43,10 @@ use serde::{Deserialize, Serialize};
 use thermite_core::dev_run::Exit;
 
 pub use capture::CaptureDir;
+pub use cards::{CardWay, Cards};
+pub use cpuset::CpuHold;
 pub use fault::LaunchFault;
+pub use grant::{CardGrant, Grant};
 pub use handover::{HandOverFault, hand_over};
 pub use probe::{Containment, Layer, Missing};
 pub use process::entry;
@@ -76,7 +83,8 @@ pub enum Identity {
 /// place must exist on the machine or lie under `/run`, `/tmp`, `/var/tmp` or a hidden tree.
 ///
 /// Without namespaces ([`Containment::has_own_view`]) a command sees the machine as its user does: it works in the
-/// workspace's own path, nothing is hidden, and a launch that grants a node or a tree at another path is refused.
+/// workspace's own path, nothing is hidden, and a launch that grants a tree at another path is refused. A launch that no
+/// [`CardWay`] keeps to its card is refused whatever the containment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LaunchSpec {
     /// Unique among all launches of this machine and all time; names the run file and the cgroup. Letters, digits,
@@ -96,8 +104,9 @@ pub struct LaunchSpec {
     pub read_only: Vec<(PathBuf, PathBuf)>,
     /// Trees it must not see at all: the data folder, other lanes' trees.
     pub hidden: Vec<PathBuf>,
-    /// Device nodes it may open beyond the plain ones.
-    pub nodes: Vec<PathBuf>,
+    /// The card it may open, and the CPUs it is kept to.
+    #[serde(default)]
+    pub grant: Grant,
     /// Who it runs as.
     pub identity: Identity,
     /// Where its output goes; nowhere without it.

@@ -25,7 +25,7 @@ use thermite_core::run::RunSpec;
 use super::git::command::GitFault;
 use super::git::{self, Git, Repository, Worktree};
 use super::kit::{self, Editable};
-use super::launch::{Identity, hand_over};
+use super::launch::{CardGrant, Grant, Identity, Launcher, hand_over};
 use crate::ports::{RunRequest, Workspaces};
 use crate::rig::No;
 
@@ -36,14 +36,19 @@ const PATHS_SHOWN: usize = 5;
 /// What a revision begins with that means a lane's tree as it stands, uncommitted work included: `lane:2`.
 const LANE_PREFIX: &str = "lane:";
 
-/// Which uids contained commands run as, where the rig is root: one for the judge, one for each lane.
+/// The first timing user's place after the judge's uid: the lanes and the trial's uid are between.
+const FIRST_TIMING: u32 = LANE_MAX as u32 + 2;
+
+/// Which uids contained commands run as, where the rig is root: one for the judge, one for each lane, and one for each
+/// card that is timed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accounts {
     base: Option<u32>,
 }
 
 impl Accounts {
-    /// `base` is the judge's uid and gid, `base + N` lane N's. They must belong to nobody else on the machine.
+    /// `base` is the judge's uid and gid, `base + N` lane N's, `base + 18 + N` the timing user's of the rig's card N. They
+    /// must belong to nobody else on the machine.
     pub const fn dedicated(base: u32) -> Accounts {
         Accounts { base: Some(base) }
     }
@@ -58,12 +63,42 @@ impl Accounts {
         if rustix::process::geteuid().is_root() { Accounts::dedicated(base) } else { Accounts::rigs_user() }
     }
 
-    /// Who the judge's builds, checks and measured runs run as.
+    /// Who the judge's builds run as, and its checks and measured runs where the device is the CPUs.
     pub const fn judge(self) -> Identity {
         match self.base {
             Some(base) => Identity::Dedicated { uid: base, gid: base },
             None => Identity::RigsUser,
         }
+    }
+
+    /// Who the measured runs and checks on a card run as (rule B4): the card's alone. `seat` counts the rig's cards from 0.
+    ///
+    /// # Panics
+    /// Where there are not as many seats.
+    pub const fn timing(self, seat: u8) -> Identity {
+        assert!(seat < limits::TIMING_USERS_MAX, "a rig has a timing user for each seat");
+        match self.base {
+            Some(base) => {
+                let own = base + FIRST_TIMING + seat as u32;
+                Identity::Dedicated { uid: own, gid: own }
+            }
+            None => Identity::RigsUser,
+        }
+    }
+
+    /// The uids that only runs on one card have.
+    pub fn timing_uids(self, seat: u8) -> Vec<u32> {
+        match self.timing(seat) {
+            Identity::Dedicated { uid, .. } => vec![uid],
+            Identity::RigsUser => Vec::new(),
+        }
+    }
+
+    /// The uids that nothing but this rig's runs has: the judge's, the lanes' and the timing users'.
+    pub fn all_uids(self) -> Vec<u32> {
+        let Some(base) = self.base else { return Vec::new() };
+        let timing = base + FIRST_TIMING..base + FIRST_TIMING + u32::from(limits::TIMING_USERS_MAX);
+        (base..=base + u32::from(LANE_MAX)).chain(timing).collect()
     }
 
     /// A uid that no run has: containment is tried out as it.
@@ -97,6 +132,10 @@ struct Shared {
     git: Git,
     work: PathBuf,
     accounts: Accounts,
+    /// The kind of device that kits must be for.
+    target: Target,
+    /// The cards that runs are to be kept to (rule B3).
+    cards: Mutex<Vec<KeptCard>>,
     /// The `PATH` that commands of lanes get.
     path: String,
     /// The lanes' worktrees of every run there has been, and the file that keeps them.
@@ -111,6 +150,14 @@ struct Shared {
     /// One thread at a time lays out or takes away the judge's copies: a layout that nobody waits for any more must not
     /// come after its job was forgotten.
     laying: Mutex<()>,
+}
+
+/// A card, who its judge's runs are, and who keeps them to it.
+#[derive(Debug)]
+struct KeptCard {
+    launcher: Launcher,
+    timing: Identity,
+    grant: Grant,
 }
 
 /// A champion's object format and name, and the kit's path in it.
@@ -138,6 +185,8 @@ impl HostWorkspaces {
                 git: Git::open(data)?,
                 work,
                 accounts,
+                target: Target::Cpu,
+                cards: Mutex::default(),
                 path,
                 trees: Mutex::new(trees),
                 trees_file,
@@ -167,6 +216,23 @@ impl HostWorkspaces {
         std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o711))?;
         shared.work = folder.canonicalize()?;
         Ok(HostWorkspaces { shared: Arc::new(shared) })
+    }
+
+    /// Has runs started for kits of this kind of device alone, where it is not the CPUs. To be called before anything is.
+    ///
+    /// # Errors
+    /// Where the workspaces are in use.
+    pub fn for_target(self, target: Target) -> io::Result<HostWorkspaces> {
+        let mut shared = Arc::try_unwrap(self.shared).map_err(|_| io::Error::other("the workspaces are in use"))?;
+        shared.target = target;
+        Ok(HostWorkspaces { shared: Arc::new(shared) })
+    }
+
+    /// Has what is asked for refused where `launcher` cannot keep runs to the cards that are named here (rule B3); its
+    /// ways must have been tried.
+    pub fn check_isolation(&self, launcher: &Launcher, timing: Identity, card: &CardGrant) {
+        let grant = Grant { card: Some(card.clone()), cpus: None };
+        in_turn(&self.shared.cards).push(KeptCard { launcher: launcher.clone(), timing, grant });
     }
 
     /// The worktrees that a development run in `own` must not see: every other lane's that was ever opened.
@@ -239,6 +305,7 @@ impl Workspaces for HostWorkspaces {
     }
 
     fn check_command(&self, spec: &DevRunSpec) -> Result<(), Refusal> {
+        self.shared.isolates(Some(spec.lane))?;
         let path = spec.env.iter().find(|(name, _)| name == "PATH").map_or(self.shared.path.as_str(), |(_, path)| path);
         check_command(spec, path)
     }
@@ -288,8 +355,8 @@ impl Shared {
         let repository = self.git.repository(&request.repo)?;
         let kit_path = inside(&request.kit)?;
         let (champion, kit, kit_hash) = self.champion(&repository, &request.champion, &kit_path)?;
-        if kit.target != Target::Cpu {
-            return Err(Refusal::WrongTarget { kit: kit.name, wants: kit.target, has: Target::Cpu }.into());
+        if kit.target != self.target {
+            return Err(Refusal::WrongTarget { kit: kit.name, wants: kit.target, has: self.target }.into());
         }
         let lanes = self.lanes(&repository, &request.lanes)?;
         self.remember(&lanes)?;
@@ -418,11 +485,26 @@ impl Shared {
         })
     }
 
+    /// Whether a development run of this lane, or a judge's run where none is named, can be kept to some card of the
+    /// rig's (rule B3). A rig without cards has nothing to keep runs from.
+    fn isolates(&self, lane: Option<LaneId>) -> Result<(), Refusal> {
+        let mut missing = None;
+        for card in in_turn(&self.cards).iter() {
+            let identity = lane.map_or(card.timing, |lane| self.accounts.lane(lane));
+            match card.launcher.known_way_to_cards(identity, &card.grant) {
+                Ok(_) => return Ok(()),
+                Err(why) => missing = missing.or(Some(why)),
+            }
+        }
+        missing.map_or(Ok(()), |missing| Err(Refusal::NoIsolation { missing }))
+    }
+
     fn pin(&self, run: &RunSpec, champion: &str, change: &str) -> Result<PinnedChange, No> {
+        self.isolates(None)?;
         let repository = self.git.repository(&run.repo)?;
         let (champion, kit, kit_hash) = self.champion(&repository, champion, &run.kit_path)?;
-        if kit.target != Target::Cpu {
-            return Err(Refusal::WrongTarget { kit: kit.name, wants: kit.target, has: Target::Cpu }.into());
+        if kit.target != self.target {
+            return Err(Refusal::WrongTarget { kit: kit.name, wants: kit.target, has: self.target }.into());
         }
         let editable = Editable::new(&kit.editable).map_err(|fault| Refusal::Kit { why: fault.to_string() })?;
         // The kit's own file says what is measured: it is never the change's to touch, whatever its globs say.

@@ -50,7 +50,7 @@ impl JudgeQueueActor {
             alarm: self.alarms.get(&facts.uuid).cloned().unwrap_or_default(),
             seed: self.ids.seed(),
             screened,
-            look_every: limits::CPU_LOOK_EVERY,
+            look_every: look_every(facts.target),
             ready_wait_max: limits::READY_WAIT_MAX,
             wall_ms: self.clock.wall_ms(),
             part,

@@ -14,7 +14,7 @@ use thermite_actors::host::cpu::CpuDriver;
 use thermite_actors::host::executor::{ExecutorSettings, HostExecutor};
 use thermite_actors::host::hex;
 use thermite_actors::host::ids::OsIds;
-use thermite_actors::host::launch::{Containment, Launcher, LauncherSettings};
+use thermite_actors::host::launch::{Cards, Containment, Launcher, LauncherSettings};
 use thermite_actors::host::workspaces::{Accounts, HostWorkspaces};
 use thermite_actors::ports::MemberPorts;
 use thermite_actors::rig::RigSetup;
@@ -141,6 +141,7 @@ async fn assemble(ground: Ground) -> Result<Parts, String> {
         program: LauncherSettings::THIS_PROGRAM.into(),
         wanted: settings.containment,
         trial_uid: accounts.trial(),
+        cards: Cards::default(),
     });
     let launcher = launcher.await.map_err(|fault| fault.to_string())?;
     tell_containment(launcher.containment())?;

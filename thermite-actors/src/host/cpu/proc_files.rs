@@ -2,55 +2,7 @@
 //!
 //! Sources: `proc_stat(5)`, `proc_loadavg(5)`, `proc_pid_stat(5)`, the kernel's `Documentation/accounting/psi.rst`.
 
-use std::collections::BTreeSet;
-
-/// A set of CPUs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CpuList(pub BTreeSet<u32>);
-
-/// More CPUs than any Linux kernel is built for; a list beyond it is not believed.
-const CPUS_MAX: u32 = 65_536;
-
-impl CpuList {
-    /// Reads a list as the kernel writes it: `0-3,8`.
-    pub fn read(text: &str) -> Option<CpuList> {
-        let mut cpus = BTreeSet::new();
-        for part in text.trim().split(',').filter(|part| !part.is_empty()) {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-            if last < first || last >= CPUS_MAX {
-                return None;
-            }
-            cpus.extend(first..=last);
-        }
-        (!cpus.is_empty()).then_some(CpuList(cpus))
-    }
-
-    /// How many there are.
-    pub fn count(&self) -> u32 {
-        u32::try_from(self.0.len()).expect("a list holds fewer CPUs than a u32 counts")
-    }
-}
-
-impl std::fmt::Display for CpuList {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut rest = self.0.iter().copied().peekable();
-        let mut comma = "";
-        while let Some(first) = rest.next() {
-            let mut last = first;
-            while let Some(next) = rest.next_if_eq(&(last + 1)) {
-                last = next;
-            }
-            if first == last {
-                write!(f, "{comma}{first}")?
-            } else {
-                write!(f, "{comma}{first}-{last}")?
-            }
-            comma = ",";
-        }
-        Ok(())
-    }
-}
+pub use thermite_core::cpus::CpuList;
 
 /// The one-minute load average, from the text of `/proc/loadavg`.
 pub fn load1(text: &str) -> Option<f64> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::host::clock;
 use crate::host::cpu::{cgroups, proc_files};
 use crate::host::launch::{
-    Containment, Identity, Isolation, Launcher, LauncherSettings, Layer, Wanted, toolchain_mounts,
+    Cards, Containment, Identity, Isolation, Launcher, LauncherSettings, Layer, Wanted, toolchain_mounts,
 };
 
 use super::{Abilities, CgroupFacts, DiskFacts, LoadFacts, LockFacts, has};
@@ -82,6 +82,7 @@ async fn open(look: &Look, wanted: Wanted) -> Result<Containment, String> {
         program: look.program.clone(),
         wanted,
         trial_uid: look.trial_uid,
+        cards: Cards::default(),
     };
     let launcher = Launcher::open(settings).await.map_err(|fault| fault.to_string())?;
     Ok(launcher.containment().clone())

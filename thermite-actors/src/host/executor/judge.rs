@@ -5,6 +5,7 @@
 //! changed, and the kit is read from the champion.
 
 use std::cell::Cell;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -16,12 +17,12 @@ use thermite_core::limits::{self, FAILURE_TAIL_BYTES, REPORTED_TIME_BYTES_MAX, R
 use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::{Moment, Span};
 
-use super::{Hold, Inner, artefact, find_toolchains, plain_env, room};
+use super::{Hold, Inner, artefact, find_toolchains, plain_env, room, set};
 use crate::host::clock::{self, BootClock};
 use crate::host::cpu::CpuDriver;
 use crate::host::git;
-use crate::host::launch::{Ended, Identity, LaunchSpec, Run, Toolchains};
-use crate::ports::{Clock, Outputs, StageRef, StopProof, TargetDriver};
+use crate::host::launch::{Ended, Grant, HandOverFault, Identity, LaunchSpec, Run, Toolchains, hand_over};
+use crate::ports::{Clock, Outputs, StageRef, StopProof};
 
 /// Where both sides see their own tree.
 const WORKSPACE_AT: &str = "/run/judge";
@@ -44,6 +45,8 @@ pub(super) enum Trouble {
 struct Purpose<'a> {
     /// Such as `its build`.
     what: &'a str,
+    /// Whether it builds: without the card, off the judge's CPUs, as an account of its own where there are cards.
+    builds: bool,
     limit: Span,
     /// The contract's name of the limit.
     limit_name: &'a str,
@@ -56,7 +59,8 @@ struct Purpose<'a> {
 /// The judge's own CPU time since a moment; told to the driver when it goes, and on the way where the rig may be killed
 /// before that (rule C2).
 struct OwnUse<'a> {
-    driver: &'a CpuDriver,
+    /// None where the device is not the CPUs.
+    driver: Option<&'a CpuDriver>,
     from: Cell<Moment>,
     cpu_ns: Cell<u64>,
 }
@@ -68,7 +72,10 @@ impl OwnUse<'_> {
 
     fn tell(&self) {
         let now = BootClock.now();
-        self.driver.note_own_use(self.cpu_ns.take(), self.from.replace(now), now);
+        let (cpu_ns, from) = (self.cpu_ns.take(), self.from.replace(now));
+        if let Some(driver) = self.driver {
+            driver.note_own_use(cpu_ns, from, now);
+        }
     }
 }
 
@@ -97,7 +104,7 @@ impl Inner {
     }
 
     async fn prepare(&self, hold: &Hold, stage: &StageRef) -> StepReport {
-        let workspaces = self.workspaces.clone();
+        let workspaces = self.shared.workspaces.clone();
         let (job, kind, attempt) = (Box::new((*stage.job).clone()), stage.stage, stage.attempt);
         let laid = tokio::task::spawn_blocking(move || workspaces.lay_out(&job, kind, attempt));
         let why = tokio::select! {
@@ -110,7 +117,7 @@ impl Inner {
         };
         let trouble = if git::is_no_room(&why) { Trouble::NoRoom(why) } else { Trouble::Infrastructure(why) };
         // Not every git says why it could not write.
-        match room::blame(trouble, &self.settings.data).await {
+        match room::blame(trouble, &self.shared.settings.data).await {
             Trouble::NoRoom(why) => StepReport::NoRoom { why },
             Trouble::Infrastructure(why) | Trouble::Sides(why) | Trouble::Lost(why) | Trouble::Killed(why) => {
                 StepReport::NotCarriedOut { why }
@@ -121,10 +128,15 @@ impl Inner {
     async fn build(&self, hold: &Hold, stage: &StageRef, kit: &Kit, side: Side) -> StepReport {
         let Some(workspace) = self.side(stage, side) else { return not_laid_out() };
         if let Some(build) = &kit.build {
+            let _turn = tokio::select! {
+                turn = self.shared.build_turn.lock() => turn,
+                () = hold.stopped() => return StepReport::NotCarriedOut { why: "it was stopped".to_owned() },
+            };
             let own_use = &self.own_use();
             let limit = kit.contract.build_max;
             let purpose = Purpose {
                 what: "its build",
+                builds: true,
                 limit,
                 limit_name: "build_max",
                 is_timed: false,
@@ -158,6 +170,7 @@ impl Inner {
         let limit = kit.contract.check_max;
         let purpose = Purpose {
             what: "its check",
+            builds: false,
             limit,
             limit_name: "check_max",
             is_timed: false,
@@ -212,6 +225,7 @@ impl Inner {
         let reports_times = kit.timer.is_reported();
         let purpose = Purpose {
             what: "its measured run",
+            builds: false,
             limit,
             limit_name: "measure_max",
             is_timed: true,
@@ -226,11 +240,11 @@ impl Inner {
     }
 
     fn own_use(&self) -> OwnUse<'_> {
-        OwnUse { driver: &self.driver, from: Cell::new(BootClock.now()), cpu_ns: Cell::new(0) }
+        OwnUse { driver: self.cpu_driver.as_ref(), from: Cell::new(BootClock.now()), cpu_ns: Cell::new(0) }
     }
 
     fn side(&self, stage: &StageRef, side: Side) -> Option<PathBuf> {
-        self.workspaces.side(stage.job.job, stage.stage, stage.attempt, side)
+        self.shared.workspaces.side(stage.job.job, stage.stage, stage.attempt, side)
     }
 
     /// Runs one of the kit's commands to its end, and proves that nothing of it is left.
@@ -239,17 +253,18 @@ impl Inner {
         if hold.is_stopped() {
             return Err(stopped());
         }
+        self.give_workspace(workspace, purpose).await?;
         let output = DevRunId(uuid::Uuid::now_v7());
         let spec = self.judge_spec(workspace, argv, output, purpose);
         let kills_before = memory_kills();
-        let run = self.launcher.launch(spec).await.map_err(|fault| {
+        let run = self.shared.launcher.launch(spec).await.map_err(|fault| {
             let why = fault.to_string();
             if git::is_no_room(&why) { Trouble::NoRoom(why) } else { Trouble::Infrastructure(why) }
         })?;
         let run = Rc::new(run);
         // From here on a stop finds it.
         hold.add(Rc::clone(&run));
-        let _remove = RemoveAtEnd(self.judge_outputs.file(output));
+        let _remove = RemoveAtEnd(self.shared.judge_outputs.file(output));
         if hold.is_stopped() {
             return Err(stopped());
         }
@@ -304,39 +319,73 @@ impl Inner {
     }
 
     fn judge_spec(&self, workspace: &Path, argv: &Argv, output: DevRunId, purpose: &Purpose<'_>) -> LaunchSpec {
-        let identity = self.settings.accounts.judge();
-        let toolchains = self.judge_toolchains(identity);
+        let identity = self.judges_identity(purpose);
+        let toolchains = self.judges_toolchains(purpose, identity);
+        let grant = match &self.seat {
+            None => Grant::default(),
+            Some(seat) if purpose.builds => seat.build_grant(),
+            Some(seat) => seat.judge_grant(),
+        };
+        let mut env = plain_env(toolchains);
+        for (name, value) in grant.env() {
+            set(&mut env, &name, value);
+        }
         let mut hidden = toolchains.hidden.clone();
-        hidden.push(self.settings.data.clone());
+        hidden.push(self.shared.settings.data.clone());
         // A candidate may not read what the lanes have at hand.
-        hidden.extend(self.workspaces.others_trees(workspace));
+        hidden.extend(self.shared.workspaces.others_trees(workspace));
         LaunchSpec {
-            name: format!("judge-{}", uuid::Uuid::now_v7()),
+            name: self.run_name("judge"),
             argv: argv.0.clone(),
-            env: plain_env(toolchains),
+            env,
             workspace: workspace.to_owned(),
             workspace_at: WORKSPACE_AT.into(),
             workspace_read_only: purpose.is_timed,
             read_only: toolchains.read_only.clone(),
             hidden,
-            nodes: Vec::new(),
+            grant,
             identity,
-            capture: Some(self.judge_outputs.file(output)),
+            capture: Some(self.shared.judge_outputs.file(output)),
             reports_times: purpose.reports_times,
             keeps_leftovers: false,
         }
     }
 
-    fn judge_toolchains(&self, identity: Identity) -> &Toolchains {
+    /// Who a command of the judge's runs as: its card's timing user, or the account that builds.
+    fn judges_identity(&self, purpose: &Purpose<'_>) -> Identity {
+        match &self.seat {
+            Some(seat) if !purpose.builds => self.shared.settings.accounts.timing(seat.seat),
+            Some(_) | None => self.shared.settings.accounts.judge(),
+        }
+    }
+
+    fn judges_toolchains(&self, purpose: &Purpose<'_>, identity: Identity) -> &Toolchains {
         // Found once: reading PATH's folders before each timed run would only make noise.
-        self.judge_toolchains.get_or_init(|| find_toolchains(identity))
+        let found = if purpose.builds { &self.shared.build_toolchains } else { &self.judge_toolchains };
+        found.get_or_init(|| find_toolchains(identity))
+    }
+
+    /// Gives a side's workspace to whoever is to work in it next. Nothing runs in it at that moment.
+    async fn give_workspace(&self, workspace: &Path, purpose: &Purpose<'_>) -> Result<(), Trouble> {
+        let Identity::Dedicated { uid, gid } = self.judges_identity(purpose) else { return Ok(()) };
+        if std::fs::symlink_metadata(workspace).is_ok_and(|about| about.uid() == uid) {
+            return Ok(());
+        }
+        let tree = workspace.to_owned();
+        match tokio::task::spawn_blocking(move || hand_over(&tree, uid, gid)).await {
+            Ok(Ok(_)) => Ok(()),
+            // A file that the side has linked to from elsewhere is its own doing.
+            Ok(Err(fault @ HandOverFault::SharedFile { .. })) => Err(Trouble::Sides(fault.to_string())),
+            Ok(Err(fault @ HandOverFault::Path { .. })) => Err(Trouble::Infrastructure(fault.to_string())),
+            Err(error) => Err(Trouble::Infrastructure(error.to_string())),
+        }
     }
 
     /// The end of a command's output, as the end of a sentence.
     fn tail(&self, output: DevRunId) -> String {
-        let whole = self.judge_outputs.read(output, 0, 0).map_or(0, |slice| slice.total);
+        let whole = self.shared.judge_outputs.read(output, 0, 0).map_or(0, |slice| slice.total);
         let from = whole.saturating_sub(FAILURE_TAIL_BYTES);
-        let Some(slice) = self.judge_outputs.read(output, from, FAILURE_TAIL_BYTES as usize) else {
+        let Some(slice) = self.shared.judge_outputs.read(output, from, FAILURE_TAIL_BYTES as usize) else {
             return String::new();
         };
         let text = String::from_utf8_lossy(&slice.bytes);

@@ -153,9 +153,9 @@ pub(super) fn cpu_ns(stat: &File) -> Option<u64> {
     Some(us * 1_000)
 }
 
-/// The groups of a rig below `parent`, by path.
-pub(super) fn groups_of(parent: &Path, rig: &str) -> io::Result<Vec<PathBuf>> {
-    let prefix = rig_prefix(rig);
+/// The groups below `parent` of a rig's runs whose names begin with `run`, by path.
+pub(super) fn groups_of(parent: &Path, rig: &str, run: &str) -> io::Result<Vec<PathBuf>> {
+    let prefix = rig_prefix(rig) + run;
     let mut groups = Vec::new();
     for entry in fs::read_dir(parent)? {
         let entry = entry?;

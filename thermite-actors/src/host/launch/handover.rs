@@ -75,7 +75,8 @@ pub fn hand_over(tree: &Path, uid: u32, gid: u32) -> Result<u64, HandOverFault> 
         return Err(HandOverFault::SharedFile { path, tree: tree.to_owned() });
     }
     let mut changed = 0;
-    for (path, about) in &found {
+    // The folder itself last: whose it is says that all of it is.
+    for (path, about) in found.iter().rev() {
         if change(path, about, uid, gid).map_err(at(path))? {
             changed += 1;
         }

@@ -10,7 +10,10 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::Identity;
 use super::bare;
+use super::cards::{self, CardWay};
+use super::cpuset;
 use super::fault::{At, LaunchFault};
+use super::fence::Fence;
 use super::mark;
 use super::order::Order;
 use super::sys;
@@ -84,6 +87,14 @@ fn prepare(order: &Order, ends: &LeaderEnds) -> Result<sys::Prepared, LaunchFaul
             (bare::processes_most(order), &order.spec.workspace)
         }
     };
+    if let Some(cpus) = order.spec.grant.cpus() {
+        cpuset::keep_to(cpus)?;
+    }
+    // Laid out by whoever can reach every place, entered last.
+    let fence = match order.devices.way {
+        Some(CardWay::Landlock) => Some(Fence::lay_out(order.spec.grant.nodes(), &order.devices.kept_nodes)?),
+        Some(CardWay::View | CardWay::Modes) | None => None,
+    };
     match order.spec.identity {
         Identity::Dedicated { uid, gid } => become_user(order, uid, gid)?,
         Identity::RigsUser => {}
@@ -100,6 +111,12 @@ fn prepare(order: &Order, ends: &LeaderEnds) -> Result<sys::Prepared, LaunchFaul
     rustix::process::umask(Mode::from_raw_mode(0o022));
     sys::reset_signals();
     place_descriptors(ends)?;
+    if let Some(fence) = fence {
+        fence.enter()?;
+        if order.trial {
+            Fence::prove(&order.devices.kept_nodes)?;
+        }
+    }
     Ok(command)
 }
 
@@ -113,7 +130,11 @@ fn become_user(order: &Order, uid: u32, gid: u32) -> Result<(), LaunchFault> {
         // so there it is emptied afterwards.
         empty_bounding_set()?;
     }
-    rustix::thread::set_thread_groups(&[]).at("setgroups")?;
+    let groups: Vec<Gid> = match order.devices.way {
+        Some(CardWay::Modes) => cards::groups_of(&order.spec.grant).into_iter().map(Gid::from_raw).collect(),
+        Some(CardWay::View | CardWay::Landlock) | None => Vec::new(),
+    };
+    rustix::thread::set_thread_groups(&groups).at("setgroups")?;
     rustix::thread::set_thread_res_gid(group, group, group).at("setresgid")?;
     rustix::thread::set_thread_res_uid(user, user, user).at("setresuid")?;
     if order.run_user_namespace {

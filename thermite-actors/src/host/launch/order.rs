@@ -9,8 +9,10 @@ use std::path::PathBuf;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
+use thermite_core::cpus::CpuList;
 
 use super::LaunchSpec;
+use super::cards::CardWay;
 use super::fault::{At, LaunchFault};
 use super::wanted::Isolation;
 
@@ -27,6 +29,8 @@ pub(super) struct Order {
     pub(super) rig: String,
     /// The run's cgroup, to be made; none without layer B.
     pub(super) cgroup: Option<PathBuf>,
+    /// What concerns its card and its CPUs.
+    pub(super) devices: Devices,
     /// Where the run file goes.
     pub(super) run_file: PathBuf,
     /// Whether the leader of a run with a dedicated uid gets a user namespace of its own.
@@ -35,6 +39,21 @@ pub(super) struct Order {
     pub(super) processes_most: u64,
     /// Whether this is a trial of the containment: the leader ends in place of an exec.
     pub(super) trial: bool,
+}
+
+/// What the rig decided about a run's card and CPUs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Devices {
+    /// What keeps the run from cards that it is not granted; none where there are no cards.
+    pub(super) way: Option<CardWay>,
+    /// The nodes of cards that it is kept from.
+    pub(super) kept_nodes: Vec<PathBuf>,
+    /// The CPUs that the launcher itself keeps to.
+    pub(super) launcher_cpus: Option<CpuList>,
+    /// The run's version 1 cpuset, to be made; none where something else keeps it to its CPUs.
+    pub(super) cpuset: Option<PathBuf>,
+    /// Whether the run's cgroup keeps it to its CPUs.
+    pub(super) cpuset_v2: bool,
 }
 
 impl Order {

@@ -11,9 +11,11 @@ use rustix::process::getuid;
 use serde::{Deserialize, Serialize};
 use thermite_core::dev_run::Exit;
 
+use super::cards::{CardWay, Tried};
 use super::cgroup;
 use super::fault::{At, LaunchFault};
-use super::run::{Layers, Shared};
+use super::grant::Grant;
+use super::run::{Layers, Purpose, Shared};
 use super::wanted::Isolation;
 use super::{Identity, LaunchSpec, MOUNTS_AT};
 use crate::ports::StopProof;
@@ -184,7 +186,7 @@ async fn try_out(
     missing: &mut Vec<Missing>,
 ) -> Result<Layers, String> {
     loop {
-        let Err(fault) = trial(shared, &layers, is_root).await else { return Ok(layers) };
+        let Err(fault) = trial(shared, &layers, is_root, Purpose::Trial).await else { return Ok(layers) };
         let why = fault.to_string();
         if layers.cgroup_parent.is_some() && fault.step.contains("cgroup") {
             layers.cgroup_parent = None;
@@ -253,6 +255,31 @@ fn without_cgroup(why: String) -> Missing {
     Missing { layer: Layer::Cgroup, why, leaves_open }
 }
 
+/// Tries the ways to keep runs to their cards, each by doing.
+pub(super) async fn card_ways(shared: &Arc<Shared>, layers: Option<&Layers>, containment: &Containment) -> Tried {
+    let is_root = getuid().is_root();
+    let mut tried = Vec::new();
+    for way in CardWay::ALL {
+        let works = match (way, layers) {
+            _ if !shared.settings().cards.ways.contains(&way) => Err("switched off".to_owned()),
+            (_, None) => Err("nothing is launched here".to_owned()),
+            // A throwaway run went through with a view of its own.
+            (CardWay::View, Some(_)) if containment.has_own_view() => Ok(()),
+            (CardWay::View, Some(_)) => {
+                let why = containment.missing.iter().find(|missing| missing.layer == Layer::Namespaces);
+                Err(why.map_or_else(|| "no namespaces".to_owned(), |missing| missing.why.clone()))
+            }
+            (CardWay::Landlock, Some(layers)) => {
+                trial(shared, layers, is_root, Purpose::FenceTrial).await.map_err(|fault| fault.to_string())
+            }
+            (CardWay::Modes, Some(_)) if is_root => Ok(()),
+            (CardWay::Modes, Some(_)) => Err("the rig is not root, so its runs may open what it may".to_owned()),
+        };
+        tried.push((way, works));
+    }
+    tried
+}
+
 /// Who a trial runs as.
 fn trial_identity(shared: &Shared, layers: &Layers, is_root: bool) -> Result<Identity, LaunchFault> {
     match (layers.isolation, is_root) {
@@ -286,7 +313,7 @@ async fn turn_with(uid: u32) -> Option<UnixListener> {
 }
 
 /// One throwaway run from launch to proof.
-async fn trial(shared: &Arc<Shared>, layers: &Layers, is_root: bool) -> Result<(), LaunchFault> {
+async fn trial(shared: &Arc<Shared>, layers: &Layers, is_root: bool, purpose: Purpose) -> Result<(), LaunchFault> {
     let identity = trial_identity(shared, layers, is_root)?;
     let _turn = match (layers.isolation, identity) {
         (Isolation::OwnUid | Isolation::Children, Identity::Dedicated { uid, .. }) => turn_with(uid).await,
@@ -308,13 +335,13 @@ async fn trial(shared: &Arc<Shared>, layers: &Layers, is_root: bool) -> Result<(
         workspace_read_only: false,
         read_only: Vec::new(),
         hidden: Vec::new(),
-        nodes: Vec::new(),
+        grant: Grant::default(),
         identity,
         capture: None,
         reports_times: false,
         keeps_leftovers: false,
     };
-    let run = shared.launch(layers, spec, true).await?;
+    let run = shared.launch(layers, spec, purpose).await?;
     // A trial's leader ends, or waits to be ended, where another's would become the command: there is no start to hear.
     let gate = run.go();
     let (ended, proof) = match layers.isolation {

@@ -15,6 +15,7 @@ use super::Identity;
 use super::bare;
 use super::capture::Capture;
 use super::cgroup::Group;
+use super::cpuset;
 use super::fault::{At, LaunchFault};
 use super::guard::{self, Guard};
 use super::init::{self, InitEnds};
@@ -144,7 +145,21 @@ impl<'a> Launching<'a> {
             None => None,
         };
 
-        let forked = fork_init(order, group.as_ref());
+        // Whoever reads the run's output does not do so on the judge's CPUs; the leader keeps to its own.
+        let kept = order.devices.launcher_cpus.as_ref().map_or(Ok(()), cpuset::keep_to);
+        let forked = kept.and_then(|()| cpuset::narrow_v2(order)).and_then(|()| {
+            let entered = cpuset::Entered::enter(order)?;
+            let forked = fork_init(order, group.as_ref());
+            if matches!(forked, Ok((Side::Child, _))) {
+                // It stays in the cpuset: only the launcher leaves it.
+                std::mem::forget(entered);
+            } else if let Some(entered) = entered {
+                drop(entered);
+                // To leave a cpuset is to be given all CPUs of the next.
+                let _ = order.devices.launcher_cpus.as_ref().map_or(Ok(()), cpuset::keep_to);
+            }
+            forked
+        });
         let (init, pidfd) = match forked {
             Ok((Side::Child, leaders_group)) => {
                 drop((init_line, output, group));
@@ -168,6 +183,7 @@ impl<'a> Launching<'a> {
                 if let Some(group) = &group {
                     let _ = group.remove();
                 }
+                cpuset::remove(order.devices.cpuset.as_deref());
                 let _ = bare::remove_home(order.home.as_deref());
                 return Err(fault);
             }
@@ -195,6 +211,7 @@ impl<'a> Launching<'a> {
             init,
             launcher: facts(std::process::id()),
             cgroup: order.cgroup.clone(),
+            cpuset: order.devices.cpuset.clone(),
             uid: match order.spec.identity {
                 Identity::Dedicated { uid, .. } => uid,
                 Identity::RigsUser => getuid().as_raw(),
@@ -297,7 +314,7 @@ impl<'a> Launching<'a> {
             capture.complete();
         }
         let _ = bare::remove_home(self.order.home.as_deref());
-        remove_traces(self.group.as_ref(), &self.order.run_file);
+        remove_traces(self.group.as_ref(), self.order.devices.cpuset.as_deref(), &self.order.run_file);
     }
 
     /// Whether nothing is left below this process once the init has ended: an init that was killed from outside leaves
@@ -346,7 +363,8 @@ fn fork_init(order: &Order, group: Option<&Group>) -> Result<(Side, Option<Owned
 }
 
 /// Removes an empty group and then the run file: while a group is there, so is the file that names it.
-pub(super) fn remove_traces(group: Option<&Group>, run_file: &Path) {
+pub(super) fn remove_traces(group: Option<&Group>, cpuset: Option<&Path>, run_file: &Path) {
+    cpuset::remove(cpuset);
     if group.is_none_or(|group| group.remove().is_ok()) {
         let _ = run_file::remove(run_file);
     }

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -21,7 +21,9 @@ use tokio::sync::{Notify, OnceCell, watch};
 
 use super::bare;
 use super::capture::{self, make_private};
+use super::cards::{Cards, Tried};
 use super::cgroup::{self, Group};
+use super::cpuset::CpuHold;
 use super::fault::{At, LaunchFault};
 use super::guard;
 use super::mark;
@@ -34,8 +36,12 @@ use super::wire::{self, InitFacts, LeaderEnd, Packet};
 use super::{Ended, Identity, LaunchSpec, run_file};
 use crate::ports::StopProof;
 
+mod devices;
+mod heard;
 mod process;
 
+pub(super) use devices::Purpose;
+use heard::Heard;
 pub use process::RunProcess;
 pub(super) use process::describe;
 
@@ -68,6 +74,8 @@ pub struct LauncherSettings {
     /// A uid (and gid) that nothing else on the machine has, not even this rig's runs: as it a root rig tries out
     /// whether runs can be ended by their uid. Without it that is not used.
     pub trial_uid: Option<u32>,
+    /// The machine's cards, as far as runs are kept from them.
+    pub cards: Cards,
 }
 
 impl LauncherSettings {
@@ -101,6 +109,10 @@ pub(super) struct Shared {
     tenants: Mutex<BTreeMap<u32, usize>>,
     /// Launchers whose run is no longer held; reaped at the next launch.
     retired: Mutex<Vec<Traces>>,
+    /// The ways to keep runs to their cards; tried out when first asked for.
+    card_ways: OnceCell<Tried>,
+    /// What keeps runs to their CPUs; tried out when first asked for.
+    cpu_hold: OnceLock<CpuHold>,
 }
 
 /// A launcher process and what it clears away; a launcher that was killed leaves that to the rig.
@@ -108,6 +120,7 @@ struct Traces {
     child: Child,
     run_file: PathBuf,
     group: Option<PathBuf>,
+    cpuset: Option<PathBuf>,
     capture: Option<PathBuf>,
     home: Option<PathBuf>,
     /// The mark of what it may leave, where it has no namespaces.
@@ -117,6 +130,12 @@ struct Traces {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // What is guarded here is whole between any two statements.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl std::fmt::Debug for Launcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Launcher").field("rig", &self.shared.settings.rig).finish_non_exhaustive()
+    }
 }
 
 impl Launcher {
@@ -139,7 +158,13 @@ impl Launcher {
         if !settings.hidden.contains(&settings.state) {
             settings.hidden.push(settings.state.clone());
         }
-        let shared = Arc::new(Shared { settings, tenants: Mutex::default(), retired: Mutex::default() });
+        let shared = Arc::new(Shared {
+            settings,
+            tenants: Mutex::default(),
+            retired: Mutex::default(),
+            card_ways: OnceCell::new(),
+            cpu_hold: OnceLock::new(),
+        });
         let (layers, containment) = probe::probe(&shared).await;
         Ok(Launcher { shared, containment: Arc::new(containment), layers })
     }
@@ -160,7 +185,12 @@ impl Launcher {
     /// When this machine gives no containment, or a call fails on the way; nothing is left of the run then.
     pub async fn launch(&self, spec: LaunchSpec) -> Result<Run, LaunchFault> {
         match &self.layers {
-            Some(layers) => self.shared.launch(layers, spec, false).await,
+            Some(layers) => {
+                let way = self.way_to_cards(spec.identity, &spec.grant).await;
+                let way =
+                    way.map_err(|missing| LaunchFault::new("keep the run from cards that are not its own", missing))?;
+                self.shared.launch(layers, spec, Purpose::Command(way)).await
+            }
             None => Err(LaunchFault::new("contain the run", self.containment.missing_in_words())),
         }
     }
@@ -189,7 +219,7 @@ impl Shared {
         self: &Arc<Shared>,
         layers: &Layers,
         mut spec: LaunchSpec,
-        trial: bool,
+        purpose: Purpose,
     ) -> Result<Run, LaunchFault> {
         self.reap();
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -207,6 +237,7 @@ impl Shared {
             Identity::Dedicated { uid, .. } => Some(Tenancy::begin(self, uid)),
             Identity::RigsUser => None,
         };
+        let devices = self.devices(layers, &spec, purpose);
         let order = Order {
             isolation: layers.isolation,
             home: match layers.isolation {
@@ -218,7 +249,8 @@ impl Shared {
             run_file,
             run_user_namespace: layers.run_user_namespace,
             processes_most: limits::RUN_PROCESSES_MAX,
-            trial,
+            trial: purpose.is_trial(),
+            devices,
             spec,
         };
         Starting::spawn(self, &order, tenancy)?.at_gate().await
@@ -267,7 +299,7 @@ impl Traces {
             let _ = capture::mark_complete(capture);
         }
         let group = self.group.as_deref().and_then(|path| Group::open(path).ok());
-        remove_traces(group.as_ref(), &self.run_file);
+        remove_traces(group.as_ref(), self.cpuset.as_deref(), &self.run_file);
     }
 }
 
@@ -329,6 +361,7 @@ impl Starting {
             child,
             run_file: order.run_file.clone(),
             group: order.cgroup.clone(),
+            cpuset: order.devices.cpuset.clone(),
             capture: order.spec.capture.clone(),
             home: order.home.clone(),
             mark: match order.isolation {
@@ -402,26 +435,6 @@ async fn receive(control: &AsyncFd<OwnedFd>) -> io::Result<Option<(Packet, Vec<O
         let mut guard = control.readable().await?;
         if let Ok(received) = guard.try_io(|control| wire::receive(control.get_ref(), false)) {
             return received;
-        }
-    }
-}
-
-/// What was heard of a run's end so far; kept apart from the wait, which may be dropped.
-#[derive(Default)]
-struct Heard {
-    reported: Vec<u8>,
-    end: Option<LeaderEnd>,
-    /// Whether a guard said that the kernel knows of nothing more; only where there are no namespaces.
-    empty: bool,
-}
-
-impl Heard {
-    fn take(&mut self, packet: Packet) {
-        match packet {
-            Packet::Reported(bytes) => self.reported.extend(bytes),
-            Packet::Ended(end) => self.end = Some(end),
-            Packet::Empty => self.empty = true,
-            Packet::Fault(_) | Packet::AtGate | Packet::Init(_) | Packet::Order => {}
         }
     }
 }

@@ -28,6 +28,9 @@ pub(super) struct RunFile {
     pub(super) launcher: InitFacts,
     /// The run's cgroup, where it has one.
     pub(super) cgroup: Option<PathBuf>,
+    /// The run's version 1 cpuset, where it has one.
+    #[serde(default)]
+    pub(super) cpuset: Option<PathBuf>,
     /// The uid it runs as.
     pub(super) uid: u32,
     /// Where its output goes.

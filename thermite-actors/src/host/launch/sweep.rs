@@ -15,6 +15,7 @@ use thermite_core::limits;
 use super::bare;
 use super::capture;
 use super::cgroup::{self, Group};
+use super::cpuset;
 use super::mark;
 use super::process::remove_traces;
 use super::run::describe;
@@ -44,33 +45,42 @@ pub struct Swept {
 /// Ends and clears away all leftovers of the rig `rig` whose state folder is `state`.
 ///
 /// `own_uids` are uids that nothing but this rig's runs uses; every process of theirs is ended, unless it is in the
-/// cgroup of another rig. Waits for at most [`limits::PROOF_MAX`] in all: to be called from a thread that may wait,
-/// while no run of this rig is under way.
+/// cgroup of another rig. With `only`, the runs whose names begin so: others of the rig may be under way. Waits for at most [`limits::PROOF_MAX`] in all: to be called from a thread that may wait,
+/// while none of those that are looked for is under way.
 ///
 /// # Errors
 /// When the state folder cannot be read; a missing one holds nothing.
-pub fn sweep(rig: &str, state: &Path, own_uids: &[u32]) -> io::Result<Swept> {
+pub fn sweep(rig: &str, state: &Path, own_uids: &[u32], only: Option<&str>) -> io::Result<Swept> {
+    let prefix = only.unwrap_or_default();
     let mut sweep = Sweep {
         deadline: Instant::now() + limits::PROOF_MAX.to_std(),
         boot: run_file::boot()?,
         found: Vec::new(),
         left: Vec::new(),
     };
-    for path in run_files(state)? {
+    for path in run_files(state)?.into_iter().filter(|path| begins(path, prefix)) {
         sweep.run_file(&path)?;
     }
     if let Ok(parent) = cgroup::parent_group() {
-        for path in cgroup::groups_of(&parent, rig)? {
+        for path in cgroup::groups_of(&parent, rig, prefix)? {
             sweep.group(&path);
         }
     }
     sweep.uids(rig, own_uids);
+    for path in cpuset::left_by(rig, prefix) {
+        cpuset::remove(Some(&path));
+    }
     let proof = if sweep.left.is_empty() {
         StopProof::Empty
     } else {
         StopProof::NotProved { why: format!("these are left of earlier runs: {}", sweep.left.join(", ")) }
     };
     Ok(Swept { proof, found: sweep.found })
+}
+
+/// Whether a path's last part begins so.
+fn begins(path: &Path, prefix: &str) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
 }
 
 struct Sweep {
@@ -123,7 +133,7 @@ impl Sweep {
             if let Err(error) = bare::remove_home(file.home.as_deref()) {
                 tracing::debug!(run = file.name, %error, "a run's HOME stays");
             }
-            remove_traces(group.as_ref(), path);
+            remove_traces(group.as_ref(), file.cpuset.as_deref(), path);
         }
         Ok(())
     }

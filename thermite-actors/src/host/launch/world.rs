@@ -23,7 +23,8 @@ use super::order::Order;
 use super::sys::{MountAttributes, set_mount_attributes};
 
 /// The nodes every run has; none of them leads to a device.
-const PLAIN_NODES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+pub(super) const PLAIN_NODES: [&str; 6] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 /// The most that `/tmp`, `/var/tmp` and HOME hold each: they are memory.
 const SCRATCH: &str = "size=1g,nr_inodes=100k";
 /// The most that `/dev/shm` holds.
@@ -58,7 +59,7 @@ pub(super) fn make(order: &Order, uid: u32, gid: u32) -> Result<(), LaunchFault>
     for node in PLAIN_NODES.iter().map(Path::new).filter(|node| node.exists()) {
         nodes.push((node, clone_node(node)?));
     }
-    for node in &spec.nodes {
+    for node in spec.grant.nodes() {
         nodes.push((node, clone_node(node)?));
     }
 
