@@ -139,6 +139,7 @@ impl Scenario {
             set(&device, &workspaces);
             let setup = RigSetup {
                 members: vec![device.ports(DEVICE)],
+                bench: None,
                 workspaces: workspaces.clone(),
                 records: records.clone(),
                 clock: clock.clone(),

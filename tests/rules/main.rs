@@ -18,6 +18,7 @@ mod runner;
 mod scenario;
 mod scripted;
 mod settled;
+mod split;
 mod stage;
 mod time;
 mod verdict;

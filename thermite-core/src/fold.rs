@@ -20,6 +20,7 @@ use crate::refusal::InfrastructureFailure;
 use crate::run::{RunSpec, RunState};
 use crate::settings::LiveSettings;
 use crate::settled::{Settled, SettledVerdict};
+use crate::split::SplitAsk;
 
 /// A run as the log tells it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -126,6 +127,15 @@ pub struct RigHistory {
     pub settings: LiveSettings,
     /// How often that was set.
     pub settings_revision: u64,
+    /// The split that was asked for last.
+    #[serde(default)]
+    pub split: SplitAsk,
+    /// How often it was set.
+    #[serde(default)]
+    pub split_revision: u64,
+    /// Devices that take nothing more, by UUID.
+    #[serde(default)]
+    pub drained: BTreeSet<String>,
     /// The newest measure of noise for each key.
     #[serde(with = "crate::pairs")]
     pub noise: BTreeMap<NoiseKey, Noise>,
@@ -327,6 +337,23 @@ impl RigHistory {
             LogEntry::QuarantineCleared { device } => {
                 self.quarantined.remove(&device);
                 self.alarms.remove(&device);
+            }
+            LogEntry::BuildStarted { job, stage, attempt, hold } => {
+                self.held(hold.member, hold.number);
+                if let Some(known) = self.jobs.get_mut(&job) {
+                    known.stage = stage;
+                    known.attempt = attempt;
+                }
+            }
+            LogEntry::SplitSet { ask } => {
+                self.split = ask;
+                self.split_revision += 1;
+            }
+            LogEntry::DeviceDrained { device } => {
+                self.drained.insert(device);
+            }
+            LogEntry::DeviceUndrained { device } => {
+                self.drained.remove(&device);
             }
             LogEntry::SettingsChanged { settings } => {
                 self.settings = settings;

@@ -30,6 +30,7 @@ pub mod run;
 pub mod runner;
 pub mod settings;
 pub mod settled;
+pub mod split;
 pub mod stage;
 pub mod texts;
 pub mod time;

@@ -10,6 +10,7 @@ use crate::job::{JobOutcome, JobSpec, StageKind};
 use crate::noise::{ChampionTwice, Noise, NoiseDoubt, NoiseKey};
 use crate::run::{RunSpec, RunState};
 use crate::settings::LiveSettings;
+use crate::split::SplitAsk;
 
 /// One fact of the rig's history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -144,6 +145,32 @@ pub enum LogEntry {
     },
     /// Somebody has looked: the device comes back, and its alarm begins anew.
     QuarantineCleared {
+        /// The device's UUID.
+        device: String,
+    },
+    /// A job's sides are being built, apart from any device (rule B7); the hold's number is used.
+    BuildStarted {
+        /// The job.
+        job: JobId,
+        /// For which stage.
+        stage: StageKind,
+        /// Which attempt, from 1.
+        attempt: u32,
+        /// Under which hold.
+        hold: HoldId,
+    },
+    /// The split of the cards was set; the newest stands (rule B9).
+    SplitSet {
+        /// What was asked for.
+        ask: SplitAsk,
+    },
+    /// A device finishes what it has and takes nothing more (rule B10).
+    DeviceDrained {
+        /// The device's UUID.
+        device: String,
+    },
+    /// That was undone.
+    DeviceUndrained {
         /// The device's UUID.
         device: String,
     },

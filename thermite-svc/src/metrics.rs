@@ -410,6 +410,7 @@ fn end_of(end: &DevRunEnd) -> &'static str {
         DevRunEnd::NotStarted { .. } => "not_started",
         DevRunEnd::NotProved { .. } => "not_proved",
         DevRunEnd::RigEnded => "rig_ended",
+        DevRunEnd::NewSplit => "new_split",
     }
 }
 

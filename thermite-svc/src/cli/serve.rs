@@ -169,6 +169,7 @@ async fn assemble(ground: Ground) -> Result<Parts, String> {
     let stores = Arc::new(HostStores(workspaces.clone()));
     let setup = RigSetup {
         members: vec![member],
+        bench: None,
         workspaces: Rc::new(workspaces),
         records,
         clock: Rc::new(BootClock),

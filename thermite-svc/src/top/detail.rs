@@ -110,6 +110,10 @@ fn fact_words(fact: &LogEntry) -> (String, Tone) {
     match fact {
         LogEntry::RigStarted => plainly("the rig started".to_owned()),
         LogEntry::RigRestored { .. } => plainly("the rig was restored from a backup".to_owned()),
+        LogEntry::BuildStarted { .. } => plainly("its sides are being built".to_owned()),
+        LogEntry::SplitSet { .. } => plainly("the cards were given out anew".to_owned()),
+        LogEntry::DeviceDrained { device } => plainly(format!("{} takes nothing more: it is drained", plain(device))),
+        LogEntry::DeviceUndrained { device } => plainly(format!("{} takes work again", plain(device))),
         LogEntry::SettingsChanged { .. } => plainly("the rig's settings were changed".to_owned()),
         LogEntry::RunStarted { spec, .. } => plainly(format!("a run of kit {} started", plain(&spec.kit.name))),
         LogEntry::RunChanged { state, .. } => plainly(match state {
@@ -147,6 +151,7 @@ fn fact_words(fact: &LogEntry) -> (String, Tone) {
         }
         LogEntry::NoiseDoubted { why, .. } => plainly(match why {
             NoiseDoubt::JobsOwnScale => "noise is to be measured anew: a job's own blocks varied otherwise".to_owned(),
+            NoiseDoubt::Fault => "noise is to be measured anew: the device was out of service by a fault".to_owned(),
             NoiseDoubt::Asked => "noise is to be measured anew, as was asked".to_owned(),
         }),
         LogEntry::ChampionTwice { .. } => plainly("the champion was measured against itself".to_owned()),
