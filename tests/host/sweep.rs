@@ -146,7 +146,7 @@ fn a_pid_that_another_process_has_got_since_is_left_alone() {
     }
     fs::write(state.path().join("runs/half.json"), "{\"version\": 1, \"na").unwrap();
 
-    let swept = sweep("t", state.path(), &[]).unwrap();
+    let swept = sweep("t", state.path(), &[], None).unwrap();
 
     assert_eq!(swept.proof, StopProof::Empty);
     assert_eq!(swept.found.len(), 3, "{:?}", swept.found);
@@ -158,7 +158,7 @@ fn a_pid_that_another_process_has_got_since_is_left_alone() {
 
 #[test]
 fn nothing_is_found_where_nothing_was() {
-    let swept = sweep("nobody-s-rig", Path::new("/nonexistent/state"), &[]).unwrap();
+    let swept = sweep("nobody-s-rig", Path::new("/nonexistent/state"), &[], None).unwrap();
 
     assert_eq!((swept.proof, swept.found), (StopProof::Empty, Vec::new()));
 }

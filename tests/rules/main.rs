@@ -19,6 +19,7 @@ mod runner;
 mod scenario;
 mod scripted;
 mod settled;
+mod split;
 mod stage;
 mod time;
 mod verdict;

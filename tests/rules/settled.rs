@@ -258,6 +258,65 @@ fn a_job_that_was_given_a_verdict_names_its_source_and_its_records_in_the_fold()
     assert!(history.settled.is_empty(), "what was given only is settled by the job that was measured");
 }
 
+#[test]
+fn an_ended_job_answers_for_the_same_in_its_run_until_many_others_are_over() {
+    let mut queue = one_run();
+    let asked = |n: u64| Submit {
+        job: JobId(uuid::Uuid::from_u128(u128::from(n))),
+        arrival: Arrival(n),
+        same: format!("content {n}"),
+        ..submit(1, 1, "champion")
+    };
+    let most = u64::try_from(limits::KEYS_REMEMBERED).unwrap();
+    for n in 1..=most + 1 {
+        let submit = asked(n);
+        let job = submit.job;
+        assert!(matches!(queue.submit(submit), Ok(Submission::New(_))), "job {n}");
+        recorded(&mut queue, Ticket::Submit(job));
+        queue.handle(T, JudgeInput::Granted { hold: hold(n), serves: vec![(job, StageKind::Screening)] });
+        recorded(&mut queue, Ticket::Start(job, hold(n)));
+        queue.handle(T, JudgeInput::StageEnded { hold: hold(n), result: StageResult::Undecided });
+        let version = told(&recorded(&mut queue, Ticket::Conclude(job)));
+        queue.handle(T, JudgeInput::WorkTaken { version });
+    }
+
+    let second = queue.submit(Submit { job: job(1), ..asked(2) });
+    let first = queue.submit(Submit { job: job(2), ..asked(1) });
+
+    assert_eq!(second, Ok(Submission::Same { job: asked(2).job, answered: true }));
+    // It is a job of its own again, and is given the verdict there is without measuring.
+    assert!(matches!(first, Ok(Submission::New(_))), "{first:?}");
+    let given = recorded(&mut queue, Ticket::Submit(job(2)));
+    let facts = vec![JudgeFact::Reused { from: asked(1).job, outcome: JobOutcome::Undecided }];
+    assert!(given.contains(&JudgeEffect::Record { ticket: Ticket::Conclude(job(2)), job: job(2), facts }), "{given:?}");
+}
+
+#[test]
+fn after_a_restart_the_job_that_is_under_way_answers_for_an_asking_not_the_one_that_had_no_verdict() {
+    let submitted = |n: u8| {
+        let mut spec = job_spec(job(n), run(1), u64::from(n), "content");
+        spec.pinned.champion = "champion".to_owned();
+        LogEntry::JobSubmitted { spec: Arc::new(spec), key: None }
+    };
+    let history = RigHistory::of([
+        LogEntry::RunStarted { run: run(1), spec: Box::new(run_spec("champion")), key: None },
+        submitted(1),
+        LogEntry::JobEnded {
+            job: job(1),
+            outcome: JobOutcome::NoVerdict { why: "the rig lost its disk".to_owned() },
+            record: None,
+        },
+        submitted(2),
+    ]);
+    let mut queue = JudgeQueue::new(1);
+    queue.restore(&history, |spec| spec.pinned.candidate_tree.clone(), |_| Span::minutes(1));
+    queue.open();
+
+    let again = queue.submit(Submit { same: "content".to_owned(), ..submit(3, 1, "champion") });
+
+    assert_eq!(again, Ok(Submission::Same { job: job(2), answered: true }));
+}
+
 /// Run 1 is being worked on.
 fn one_run() -> JudgeQueue {
     let mut queue = JudgeQueue::new(1);

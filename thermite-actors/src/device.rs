@@ -254,7 +254,7 @@ impl Handler<RunStep> for DeviceActor {
                         Ok(reading) => StepReport::Looked { reading },
                         Err(fault) => {
                             // Not the stage's alone: the card goes out of service once the stage has ended (rule B10).
-                            device.do_send(ToMember(DeviceInput::Fault { why: fault.to_string() }));
+                            device.do_send(ToMember(DeviceInput::AtFault { why: fault.to_string() }));
                             StepReport::NotCarriedOut { why: fault.to_string() }
                         }
                     }

@@ -280,7 +280,7 @@ impl JudgeQueueActor {
                 JudgeEffect::CardFault { member, why } => {
                     warn!(%member, %why, "card is at fault");
                     if let Some(doors) = self.doors(member) {
-                        doors.input.do_send(ToMember(DeviceInput::Fault { why }));
+                        doors.input.do_send(ToMember(DeviceInput::AtFault { why }));
                     }
                 }
                 JudgeEffect::EndHold { hold } => {

@@ -135,8 +135,8 @@ pub enum DeviceInput {
         /// Pids and what is known of them.
         why: String,
     },
-    /// The device itself is at fault. What has it goes on to its end, whose proof tells in turn; a free one goes out of
-    /// service and is tried again by itself (rule B10).
+    /// The device itself is at fault: once what has it is over it is out of service, and it comes back by itself (rule
+    /// B10).
     AtFault {
         /// The fault in words.
         why: String,
@@ -148,13 +148,7 @@ pub enum DeviceInput {
     },
     /// Somebody has looked: it comes back once it is swept.
     Readmit,
-    /// A fault of the card itself (lost, hung, MIG mode): once what has it is over it is out of service, and comes back
-    /// by itself (rule B10).
-    Fault {
-        /// What is wrong.
-        why: String,
-    },
-    /// What a look at the card found.
+    /// What a look at a card that is to come back found.
     Looked {
         /// What is wrong with it, where something is.
         fault: Option<String>,
@@ -232,19 +226,18 @@ pub struct Device {
     fault: Option<String>,
     /// How often in a row it went out of service.
     faults: u32,
-    /// Whether it is a card, which is looked at while it is free and before it comes back.
-    watch: Watch,
+    kind: Kind,
     /// Things said under an old number, refused and counted (rule A1).
     refused: u64,
 }
 
-/// Whether a device is looked at by itself.
+/// What kind of device it is, as far as its way back goes (rule B10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-enum Watch {
-    /// No: its readings are the judge's alone (a machine's CPUs).
-    Not,
-    /// Yes; none while a look is under way.
-    Next(Option<Moment>),
+enum Kind {
+    /// One that is good once nothing is left on it: a machine's CPUs.
+    Plain,
+    /// A card, which can be at fault itself: it is looked at before it comes back.
+    Card,
 }
 
 /// A device as people see it.
@@ -299,15 +292,14 @@ impl Device {
     pub fn new(now: Moment, member: MemberId, last: u64) -> (Device, Vec<DeviceEffect>) {
         let state = DeviceState::Sweeping { until: now + limits::PROOF_MAX };
         let device =
-            Device { member, last, state, quarantine: None, fault: None, faults: 0, watch: Watch::Not, refused: 0 };
+            Device { member, last, state, quarantine: None, fault: None, faults: 0, kind: Kind::Plain, refused: 0 };
         (device, vec![DeviceEffect::Sweep])
     }
 
-    /// The same as a card: it is looked at while it is free and before it comes back into service (rule B10).
+    /// The same as a card: it is looked at before it comes into service (rule B10).
     #[must_use]
-    pub fn as_card(mut self) -> Device {
-        self.watch = Watch::Next(None);
-        self
+    pub fn as_card(self) -> Device {
+        Device { kind: Kind::Card, ..self }
     }
 
     /// How often in a row it went out of service.
@@ -377,9 +369,9 @@ impl Device {
             },
             DeviceInput::Swept => {
                 if let DeviceState::Sweeping { .. } = self.state {
-                    match self.watch {
-                        Watch::Not => self.come_back(now, &mut out),
-                        Watch::Next(_) => {
+                    match self.kind {
+                        Kind::Plain => self.come_back(&mut out),
+                        Kind::Card => {
                             self.state = DeviceState::Sweeping { until: now + limits::PROOF_MAX };
                             out.push(DeviceEffect::Look);
                         }
@@ -391,18 +383,13 @@ impl Device {
                     self.take_out(now, None, why, &mut out);
                 }
             }
-            DeviceInput::AtFault { why } => {
-                if self.state == DeviceState::Ready {
-                    self.take_out(now, None, why, &mut out);
-                }
-            }
+            DeviceInput::AtFault { why } => self.at_fault(now, why, &mut out),
             DeviceInput::Quarantine { why } => {
                 self.quarantine = Some(why);
                 if self.state == DeviceState::Ready {
                     self.come_free(now, &mut out);
                 }
             }
-            DeviceInput::Fault { why } => self.faulted(now, why, &mut out),
             DeviceInput::Looked { fault, busy } => self.looked(now, fault, busy, &mut out),
             DeviceInput::Readmit => {
                 self.quarantine = None;
@@ -443,11 +430,7 @@ impl Device {
                 self.state = DeviceState::Sweeping { until: now + limits::PROOF_MAX };
                 out.push(DeviceEffect::Sweep);
             }
-            DeviceState::Ready => {
-                self.watch = Watch::Next(None);
-                out.push(DeviceEffect::Look);
-            }
-            DeviceState::Held { .. } | DeviceState::Quarantined { .. } => {}
+            DeviceState::Ready | DeviceState::Held { .. } | DeviceState::Quarantined { .. } => {}
         }
         out
     }
@@ -462,11 +445,7 @@ impl Device {
             }
             DeviceState::Stopping { until, .. } => Some((*until, "stop proved")),
             DeviceState::Out { next_try, .. } => Some((*next_try, "device tried again")),
-            DeviceState::Ready => match self.watch {
-                Watch::Next(Some(at)) => Some((at, "free card looked at")),
-                Watch::Next(None) | Watch::Not => None,
-            },
-            DeviceState::Held { .. } | DeviceState::Quarantined { .. } => None,
+            DeviceState::Ready | DeviceState::Held { .. } | DeviceState::Quarantined { .. } => None,
         }
     }
 
@@ -495,9 +474,6 @@ impl Device {
     /// Tells all times from `origin` and all numbers from `lowest`, and forgets how often it refused: keeps
     /// exhaustive checking finite.
     pub fn rebase(&mut self, origin: Moment, lowest: u64) {
-        if let Watch::Next(Some(at)) = &mut self.watch {
-            *at = at.rebase(origin);
-        }
         self.last -= lowest;
         self.refused = 0;
         match &mut self.state {
@@ -533,20 +509,13 @@ impl Device {
             (None, None) => {
                 // What held it has come to its end: the card is good again.
                 self.faults = 0;
-                self.be_ready(now);
+                self.state = DeviceState::Ready;
             }
         }
     }
 
-    fn be_ready(&mut self, now: Moment) {
-        self.state = DeviceState::Ready;
-        if let Watch::Next(at) = &mut self.watch {
-            *at = Some(now + limits::CARD_LOOK_EVERY);
-        }
-    }
-
     /// It is swept, and goes into service.
-    fn come_back(&mut self, now: Moment, out: &mut Vec<DeviceEffect>) {
+    fn come_back(&mut self, out: &mut Vec<DeviceEffect>) {
         match self.quarantine.clone() {
             Some(why) => {
                 out.push(DeviceEffect::Tell(MemberEvent::Gone { why: why.clone() }));
@@ -554,13 +523,13 @@ impl Device {
             }
             None => {
                 self.fault = None;
-                self.be_ready(now);
+                self.state = DeviceState::Ready;
                 out.push(DeviceEffect::Tell(MemberEvent::Ready { last: self.last }));
             }
         }
     }
 
-    fn faulted(&mut self, now: Moment, why: String, out: &mut Vec<DeviceEffect>) {
+    fn at_fault(&mut self, now: Moment, why: String, out: &mut Vec<DeviceEffect>) {
         match self.state {
             DeviceState::Ready => {
                 self.fault = Some(why);
@@ -575,22 +544,16 @@ impl Device {
     }
 
     fn looked(&mut self, now: Moment, fault: Option<String>, busy: Option<String>, out: &mut Vec<DeviceEffect>) {
-        match (&self.state, fault) {
-            (DeviceState::Ready | DeviceState::Held { .. } | DeviceState::Stopping { .. }, Some(why)) => {
-                self.faulted(now, why, out);
-            }
-            (DeviceState::Ready, None) => self.be_ready(now),
-            (DeviceState::Sweeping { .. }, fault) => {
-                // A card that comes back after a fault must be quiet as well; at the start of the rig whoever is there is
-                // waited for before each block.
-                let busy = busy.filter(|_| self.faults > 0).map(|signals| format!("it is not quiet: {signals}"));
-                match fault.or(busy) {
-                    Some(why) => self.take_out(now, None, why, out),
-                    None => self.come_back(now, out),
-                }
-            }
-            (DeviceState::Held { .. } | DeviceState::Stopping { .. }, None)
-            | (DeviceState::Out { .. } | DeviceState::Quarantined { .. }, _) => {}
+        // A look that took longer than the way back may take is about an earlier one.
+        if !matches!(self.state, DeviceState::Sweeping { .. }) {
+            return;
+        }
+        // A card that comes back after a fault must be quiet as well; at the start of the rig whoever is there is waited
+        // for before each block.
+        let busy = busy.filter(|_| self.faults > 0).map(|signals| format!("it is not quiet: {signals}"));
+        match fault.or(busy) {
+            Some(why) => self.take_out(now, None, why, out),
+            None => self.come_back(out),
         }
     }
 
@@ -679,9 +642,9 @@ impl Device {
     }
 
     fn take_out(&mut self, now: Moment, hold: Option<u64>, why: String, out: &mut Vec<DeviceEffect>) {
-        let rest = match self.watch {
-            Watch::Not => limits::REQUALIFY_AFTER,
-            Watch::Next(_) => {
+        let rest = match self.kind {
+            Kind::Plain => limits::REQUALIFY_AFTER,
+            Kind::Card => {
                 out.push(DeviceEffect::Distrust);
                 // Each time in a row a card rests twice as long as the time before.
                 let rest = Span::millis(limits::REQUALIFY_AFTER.as_millis() << self.faults.min(5));

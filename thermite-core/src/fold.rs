@@ -159,7 +159,7 @@ pub struct RigHistory {
     #[serde(default)]
     pub settled: Settled<SettledVerdict>,
     /// What of them is over, the oldest end first.
-    over: EndOrder,
+    pub(crate) over: EndOrder,
 }
 
 impl RigHistory {

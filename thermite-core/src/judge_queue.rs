@@ -19,6 +19,7 @@ use crate::run::RunState;
 use crate::settled::{self, Settled};
 use crate::time::{Moment, Span};
 
+mod answers;
 mod reuse;
 mod runs;
 mod split;
@@ -26,6 +27,7 @@ mod tell;
 mod view;
 mod words;
 
+use answers::Over;
 use reuse::{Given, champion_moved, is_adopted};
 use split::failed_everywhere;
 pub use view::{JobWaits, LiveJob, Standing};
@@ -128,8 +130,8 @@ pub struct JudgeQueue {
     /// Runs whose development runs may not wait: paused ones, and those that ended since the start.
     stopped: BTreeMap<RunId, GaveUp>,
     keys: BTreeMap<String, JobId>,
-    /// The keys of jobs that are over, the oldest end first: they leave, and the records know them.
-    old_keys: VecDeque<String>,
+    /// What jobs that are over still answer for, the oldest end first: it leaves, and the records know it.
+    over: VecDeque<Over>,
     /// The job that answers for an asking in its run.
     same: BTreeMap<String, BTreeMap<RunId, JobId>>,
     /// The verdicts that are given again in other runs.
@@ -159,7 +161,7 @@ impl JudgeQueue {
             run_answers: Vec::new(),
             stopped: BTreeMap::new(),
             keys: BTreeMap::new(),
-            old_keys: VecDeque::new(),
+            over: VecDeque::new(),
             same: BTreeMap::new(),
             settled: Settled::default(),
             longest_stage: Span::ZERO,
@@ -196,6 +198,7 @@ impl JudgeQueue {
         for (key, verdict) in history.settled.iter() {
             self.settled.insert(key.to_owned(), Given { from: verdict.from, outcome: verdict.outcome.clone() });
         }
+        let mut ended = BTreeMap::new();
         for (id, known) in &history.jobs {
             let pinned = &known.spec.pinned;
             let submit = Submit {
@@ -210,15 +213,9 @@ impl JudgeQueue {
                 stage_worst: stage_worst(&known.spec),
             };
             match &known.end {
-                Some((JobOutcome::NoVerdict { .. }, _)) => {
-                    if let Some(key) = &submit.key {
-                        self.keys.insert(key.clone(), *id);
-                        self.old_keys.push_back(key.clone());
-                    }
-                }
-                Some(_) => {
+                Some((outcome, _)) => {
                     self.remember(&submit);
-                    self.old_keys.extend(submit.key);
+                    ended.insert(*id, (submit, outcome));
                 }
                 None => {
                     self.remember(&submit);
@@ -232,6 +229,9 @@ impl JudgeQueue {
                     self.line_up(*id, None);
                 }
             }
+        }
+        for (submit, outcome) in history.over.jobs.iter().filter_map(|id| ended.remove(id)) {
+            self.is_over(submit.job, submit.key, (submit.same, submit.run), outcome);
         }
     }
 
@@ -360,24 +360,6 @@ impl JudgeQueue {
         }
     }
 
-    fn remember(&mut self, submit: &Submit) {
-        self.longest_stage = self.longest_stage.max(submit.stage_worst);
-        if let Some(key) = &submit.key {
-            self.keys.insert(key.clone(), submit.job);
-        }
-        self.same.entry(submit.same.clone()).or_default().insert(submit.run, submit.job);
-    }
-
-    /// The run's job no longer answers for that asking.
-    fn forget_same(&mut self, same: &str, run: RunId) {
-        if let Some(runs) = self.same.get_mut(same) {
-            runs.remove(&run);
-            if runs.is_empty() {
-                self.same.remove(same);
-            }
-        }
-    }
-
     fn recorded(&mut self, now: Moment, ticket: Ticket, out: &mut Vec<JudgeEffect>) {
         match ticket {
             Ticket::Submit(id) => {
@@ -415,7 +397,7 @@ impl JudgeQueue {
         match ticket {
             Ticket::Submit(id) => {
                 if let Some(job) = self.jobs.remove(&id) {
-                    self.forget_same(&job.same, job.run);
+                    self.forget_same(&job.same, job.run, id);
                     if let Some(key) = &job.key {
                         self.keys.remove(key);
                     }
@@ -649,23 +631,6 @@ impl JudgeQueue {
             }
         }
         self.resting.remove(&id);
-    }
-
-    fn forget(&mut self, id: JobId, outcome: &JobOutcome) {
-        let Some(job) = self.jobs.remove(&id) else { return };
-        self.built.remove(&id);
-        self.old_keys.extend(job.key);
-        while self.old_keys.len() > limits::KEYS_REMEMBERED {
-            self.old_keys.pop_front().and_then(|key| self.keys.remove(&key));
-        }
-        match outcome {
-            // Without a verdict it may be submitted again (rule D5).
-            JobOutcome::NoVerdict { .. } => self.forget_same(&job.same, job.run),
-            JobOutcome::Win { .. }
-            | JobOutcome::NoGain { .. }
-            | JobOutcome::Undecided
-            | JobOutcome::ChangeFailed { .. } => {}
-        }
     }
 
     fn job_under(&self, hold: HoldId) -> Option<JobId> {

@@ -40,8 +40,6 @@ pub const REQUALIFY_AFTER: Span = Span::seconds(30);
 
 /// The longest that a device out of service rests before it is tried again: each fault in a row doubles the rest.
 pub const REQUALIFY_MOST: Span = Span::minutes(15);
-/// How often a free card is looked at, so that a fault of it is known before somebody is granted it (rule B10).
-pub const CARD_LOOK_EVERY: Span = Span::seconds(10);
 /// Different jobs that must fail on one card in a row, by nobody's fault, before the fault is taken for the card's
 /// (rule D5). One job's failures may be its own.
 pub const CARD_FAULT_JOBS: usize = 3;
@@ -281,7 +279,8 @@ pub const JOBS_QUEUED_MAX: usize = 200_000;
 pub const ENDED_KEPT: usize = 512;
 /// Ended runs that stay in memory.
 pub const ENDED_RUNS_KEPT: usize = 64;
-/// Idempotency keys that stay in memory once they are answered; older ones are looked up in the records (rule A13).
+/// Idempotency keys that stay in memory once they are answered; older ones are looked up in the records (rule A13). As
+/// many ended jobs answer for the same asked again in their run; what older ones found is given again as a verdict is.
 pub const KEYS_REMEMBERED: usize = 4_096;
 /// Entries of the log after which a checkpoint is written, or as many as are open where those are more: a start reads
 /// the checkpoint and what came after it.

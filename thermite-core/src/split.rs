@@ -139,7 +139,11 @@ pub fn plan(cards: &[CardFact], ask: &SplitAsk) -> Result<Split, Refusal> {
 pub fn at_start(cards: &[CardFact], ask: &SplitAsk) -> (Split, Option<String>) {
     match plan(cards, ask) {
         Ok(split) => (split, None),
-        Err(why) => {
+        Err(refusal) => {
+            let why = match refusal {
+                Refusal::BadSplit { why } => why,
+                other => other.to_string(),
+            };
             let split = plan(cards, &SplitAsk::Default).unwrap_or_default();
             (split, Some(format!("the split that was set cannot be: {why}; the default one is in force")))
         }

@@ -6,7 +6,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use std::os::unix::fs::MetadataExt;
+
+use rusqlite::{Connection, OpenFlags};
 use serde_json::json;
+use thermite_actors::host::git::STORES;
 
 use super::house::{House, LANES, Load, Who};
 use super::is_long;
@@ -20,8 +24,20 @@ struct Sample {
     descriptors: u64,
     threads: u64,
     processes: u64,
+    /// The data folder, less what is kept.
     disk_kib: u64,
+    /// What a rig keeps for longer than this lasts: verdict records and ended jobs for ever, idempotency keys for a day
+    /// (`IDEMPOTENCY_KEPT`), commits for an hour (`STORE_KEPT_MIN`; docs/decisions/0020).
+    kept_kib: u64,
+    jobs: u64,
 }
+
+/// What the records keep for ever, or for a day, in bytes.
+const KEPT: [&str; 3] = [
+    "SELECT sum(length(body) + length(hash)) FROM verdicts",
+    "SELECT sum(length(body)) FROM ended WHERE kind = 'job'",
+    "SELECT sum(pgsize) FROM dbstat WHERE name LIKE '%idempotency%'",
+];
 
 #[test]
 fn mixed_work_leaves_memory_descriptors_processes_and_disk_flat() {
@@ -69,12 +85,15 @@ fn mixed_work_leaves_memory_descriptors_processes_and_disk_flat() {
     let second = median(&samples[quarter..2 * quarter]);
     let last = median(&samples[3 * quarter..]);
     println!(
-        "{:>9} {:>9} {:>11} {:>8} {:>10} {:>9}",
-        "at", "RSS KiB", "descriptors", "threads", "processes", "disk KiB"
+        "{:>9} {:>9} {:>11} {:>8} {:>10} {:>9} {:>9} {:>6}",
+        "at", "RSS KiB", "descriptors", "threads", "processes", "disk KiB", "kept KiB", "jobs"
     );
     for sample in samples.iter().step_by(samples.len() / 16).chain([&second, &last]) {
-        let Sample { at, rss_kib, descriptors, threads, processes, disk_kib } = sample;
-        println!("{:>8}s {rss_kib:>9} {descriptors:>11} {threads:>8} {processes:>10} {disk_kib:>9}", at.as_secs());
+        let Sample { at, rss_kib, descriptors, threads, processes, disk_kib, kept_kib, jobs } = sample;
+        let at = at.as_secs();
+        println!(
+            "{at:>8}s {rss_kib:>9} {descriptors:>11} {threads:>8} {processes:>10} {disk_kib:>9} {kept_kib:>9} {jobs:>6}"
+        );
     }
     println!("the last two lines are the medians of the second and the last quarter");
     // A twentieth and some pages of noise for memory; a handful of connections and runs for the others.
@@ -83,6 +102,12 @@ fn mixed_work_leaves_memory_descriptors_processes_and_disk_flat() {
     assert!(last.threads <= second.threads + 6, "threads grow: {second:?} {last:?}");
     assert!(last.processes <= second.processes + 6, "processes grow: {second:?} {last:?}");
     assert!(last.disk_kib <= second.disk_kib + second.disk_kib / 5 + 4_096, "the disk fills: {second:?} {last:?}");
+    // What is kept for ever is what it is by its jobs: two records of some kilobytes each, and the keys of a day.
+    let each = (last.kept_kib - second.kept_kib) / (last.jobs - second.jobs).max(1);
+    println!(
+        "a judged job leaves {each} KiB that are kept for ever, its keys and those of the development runs beside it"
+    );
+    assert!(each <= 96, "what is kept for ever grows by {each} KiB a job: {second:?} {last:?}");
     assert_eq!(house.terminate(), Some(0));
     house.assert_traceless();
 }
@@ -101,6 +126,8 @@ fn median(samples: &[Sample]) -> Sample {
         threads: of(|sample| sample.threads),
         processes: of(|sample| sample.processes),
         disk_kib: of(|sample| sample.disk_kib),
+        kept_kib: of(|sample| sample.kept_kib),
+        jobs: of(|sample| sample.jobs),
     }
 }
 
@@ -114,6 +141,14 @@ fn sample(house: &House, at: Duration) -> Sample {
             Some((name, value.split_whitespace().next()?.parse().ok()?))
         })
         .collect();
+    let records =
+        Connection::open_with_flags(house.data().join(thermite_svc::records::FILE), OpenFlags::SQLITE_OPEN_READ_ONLY)
+            .unwrap();
+    let number = |sql: &str| {
+        records.query_row(sql, (), |row| row.get::<_, Option<i64>>(0)).unwrap().map_or(0, i64::cast_unsigned)
+    };
+    let kept = KEPT.iter().map(|sql| number(sql)).sum::<u64>() + size(&house.data().join(STORES));
+    let jobs = number("SELECT count(*) FROM ended WHERE kind = 'job'");
     let listed = |folder: &str| fs::read_dir(folder).map_or(0, |entries| entries.count() as u64);
     Sample {
         at,
@@ -121,12 +156,13 @@ fn sample(house: &House, at: Duration) -> Sample {
         descriptors: listed(&format!("{process}/fd")),
         threads: figures["Threads"],
         processes: house.tagged().len() as u64,
-        disk_kib: size(&house.data()) / 1_024,
+        disk_kib: (size(&house.data()) - kept) / 1_024,
+        kept_kib: kept / 1_024,
+        jobs,
     }
 }
 
 fn size(folder: &Path) -> u64 {
-    use std::os::unix::fs::MetadataExt;
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries
         .map(|entry| match entry.file_type() {
@@ -186,7 +222,7 @@ fn submit_and_pause(house: &House, over: &AtomicBool, count: &dyn Fn(usize)) {
         house.judged(&job);
         count(3);
         // The lanes' turn: the judge goes first while it has work.
-        std::thread::sleep(Duration::from_millis(1_500));
+        std::thread::sleep(Duration::from_millis(500));
     }
 }
 

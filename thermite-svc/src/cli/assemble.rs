@@ -132,8 +132,7 @@ impl Found {
         if self.cards.len() < 2 {
             return None;
         }
-        let never_asked = Rc::new(CpuDriver::of_this_machine());
-        Some(Rc::new(base.executors.of_bench(never_asked, self.others())))
+        Some(Rc::new(base.executors.of_bench(self.others())))
     }
 }
 
