@@ -1,9 +1,11 @@
 //! Orders of messages between the actors, on virtual time.
 
+mod cards;
 mod certificates;
 mod crash;
 mod determinism;
 mod dev_runs;
+mod drain;
 mod ending;
 mod flat;
 mod giving_up;
@@ -22,5 +24,6 @@ mod runs;
 mod scenario;
 mod sentences;
 mod sleeping;
+mod split;
 mod stopping;
 mod why;

@@ -133,6 +133,9 @@ struct Inner {
     clock: Rc<dyn Clock>,
     facts: DeviceFacts,
     busy: RefCell<Option<String>>,
+    fault: RefCell<Option<DeviceFault>>,
+    /// Raised with each fault.
+    faulted: Notify,
     dev_runs: RefCell<DevRuns>,
     steps: RefCell<Steps>,
     set_up_takes: Cell<Span>,
@@ -174,10 +177,19 @@ impl Flag {
 impl ScriptedDevice {
     /// A device of that kind; what its times vary by follows from the seed.
     pub fn new(target: Target, clock: Rc<dyn Clock>, seed: u64) -> ScriptedDevice {
+        ScriptedDevice::known(target, "scripted-0", "scripted", clock, seed)
+    }
+
+    /// One card of several: `card-0`, `card-1` and so on by its number.
+    pub fn card(number: u16, model: &str, clock: Rc<dyn Clock>, seed: u64) -> ScriptedDevice {
+        ScriptedDevice::known(Target::CudaGpu, &format!("card-{number}"), model, clock, seed + u64::from(number))
+    }
+
+    fn known(target: Target, uuid: &str, model: &str, clock: Rc<dyn Clock>, seed: u64) -> ScriptedDevice {
         let facts = DeviceFacts {
             target,
-            uuid: "scripted-0".to_owned(),
-            model: "scripted".to_owned(),
+            uuid: uuid.to_owned(),
+            model: model.to_owned(),
             driver: "scripted 1".to_owned(),
             clock_policy: "fixed".to_owned(),
             cpus: "0-3".to_owned(),
@@ -189,6 +201,8 @@ impl ScriptedDevice {
             clock,
             facts,
             busy: RefCell::new(None),
+            fault: RefCell::new(None),
+            faulted: Notify::new(),
             dev_runs: RefCell::new(dev_runs),
             steps: RefCell::new(steps),
             set_up_takes: Cell::new(Span::millis(500)),
@@ -237,6 +251,12 @@ impl ScriptedDevice {
     /// Makes the device say that it is busy with that, or is quiet.
     pub fn be_busy(&self, with: Option<&str>) {
         *self.inner.busy.borrow_mut() = with.map(str::to_owned);
+    }
+
+    /// Makes the device be at fault with that, or well.
+    pub fn be_at_fault(&self, with: Option<DeviceFault>) {
+        *self.inner.fault.borrow_mut() = with;
+        self.inner.faulted.notify_waiters();
     }
 
     /// Everything that it was asked for and did, in order.
@@ -337,7 +357,21 @@ impl TargetDriver for ScriptedDevice {
     }
 
     fn read(&self) -> LocalBoxFuture<'static, Result<Reading, DeviceFault>> {
-        Box::pin(std::future::ready(Ok(self.inner.reading())))
+        let fault = self.inner.fault.borrow().clone();
+        Box::pin(std::future::ready(fault.map_or_else(|| Ok(self.inner.reading()), Err)))
+    }
+
+    fn at_fault(&self) -> LocalBoxFuture<'static, DeviceFault> {
+        let inner = self.inner.clone();
+        Box::pin(async move {
+            loop {
+                let heard = inner.faulted.notified();
+                if let Some(fault) = inner.fault.borrow().clone() {
+                    return fault;
+                }
+                heard.await;
+            }
+        })
     }
 }
 
