@@ -237,6 +237,13 @@ mod several_cards {
     }
 
     #[test]
+    fn a_split_that_changes_sides_with_a_late_deadline() {
+        let splits = vec![vec![AGENTS, JUDGE]];
+        let name = "2 cards change sides, late deadline, 1 job, 1 lane";
+        holds(&Setup { splits, late: 1, ..of(name, &[JUDGE, AGENTS]) });
+    }
+
+    #[test]
     fn a_card_at_fault_while_the_split_changes() {
         let splits = vec![vec![AGENTS, JUDGE]];
         holds(&Setup { splits, faults: 1, ..of("2 cards change sides, a fault, 1 job, 1 lane", &[JUDGE, AGENTS]) });
@@ -277,7 +284,7 @@ mod several_cards {
     #[test]
     fn mutant_confirmation_that_forgets_its_screening_is_found() {
         let mutant = Mutant::ForgetsScreening;
-        let setup = Setup { lanes: 0, mutant, ..of("a confirmation forgets its screening", &[JUDGE, JUDGE]) };
+        let setup = Setup { lanes: 0, jobs: 2, mutant, ..of("a confirmation forgets its screening", &[JUDGE, JUDGE]) };
         breaks(&setup, &[ELSEWHERE]);
     }
 
@@ -304,6 +311,7 @@ mod several_cards {
             faults: 0,
             failures: 0,
             hasty: 0,
+            late: 0,
             mutant: Mutant::None,
         }
     }

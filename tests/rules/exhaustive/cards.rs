@@ -63,8 +63,10 @@ pub(super) struct Setup {
     pub(super) faults: u8,
     /// Stages that infrastructure fails.
     pub(super) failures: u8,
-    /// Whether people, cards and stages act while letters are on their way.
+    /// What people, cards and stages do while letters are on their way.
     pub(super) hasty: u8,
+    /// Deadlines that pass while something else could happen.
+    pub(super) late: u8,
     pub(super) mutant: Mutant,
 }
 
@@ -151,6 +153,7 @@ pub(super) struct Cards {
     faults: u8,
     failures: u8,
     hasty: u8,
+    late: u8,
     broken: Option<&'static str>,
 }
 
@@ -200,6 +203,7 @@ impl World for Cards {
             faults: setup.faults,
             failures: setup.failures,
             hasty: setup.hasty,
+            late: setup.late,
             broken: None,
         };
         let started = Arc::make_mut(&mut cards.judge).start_run(RUN, String::new()).expect("it is the first run");
@@ -272,13 +276,17 @@ impl World for Cards {
         }
         steps.extend(self.sweeping.iter().map(|member| Step::Swept { member: *member }));
         steps.extend(self.looking.iter().map(|member| Step::Looked { member: *member }));
-        if self.mail.is_empty() && self.next_deadline().is_some() {
+        // The clock goes on once nothing else can happen, but for a budget.
+        if self.mail.is_empty() && (self.late > 0 || steps.is_empty()) && self.next_deadline().is_some() {
             steps.push(Step::NextDeadline);
         }
     }
 
     fn after(&self, setup: &Setup, step: Step) -> Cards {
         let mut next = self.clone();
+        if step == Step::NextDeadline {
+            next.late = next.late.saturating_sub(1);
+        }
         if !next.mail.is_empty() && !matches!(step, Step::Deliver { .. }) {
             next.hasty -= 1;
         }
@@ -393,6 +401,10 @@ impl Cards {
             }
             Step::Swept { member } => {
                 self.sweeping.remove(&member);
+                // What could not be proved gone before is gone by now.
+                self.trees.retain(|hold, _| hold.member != member);
+                self.stopping.retain(|hold| hold.member != member);
+                self.stages.retain(|hold, _| hold.member != member);
                 self.member_gets(setup, member, DeviceInput::Swept);
             }
             Step::Looked { member } => {
@@ -482,6 +494,7 @@ impl Cards {
                 }
                 PoolEffect::GrantJudge { hold, serves } => {
                     self.is_granted(hold);
+                    self.is_elsewhere(hold, &serves);
                     self.judge_gets(setup, JudgeInput::Granted { hold, serves });
                 }
                 PoolEffect::GaveUp { lane, dev_run, why } => {
@@ -515,6 +528,22 @@ impl Cards {
     fn is_granted(&mut self, hold: HoldId) {
         if self.drained.contains(&hold.member) {
             self.broken = Some(DRAINED);
+        }
+    }
+
+    /// A stage may be a confirmation where its screening was won only if no other judge's card is in service.
+    fn is_elsewhere(&mut self, hold: HoldId, serves: &[(JobId, StageKind)]) {
+        let same = serves.iter().any(|(job, stage)| {
+            *stage == StageKind::Confirmation && self.screened_on.get(job) == Some(&hold.member)
+        });
+        let other = self.pool.members().iter().any(|other| {
+            other.member != hold.member
+                && matches!(other.discipline, Discipline::JudgeOnly | Discipline::JudgeFirst)
+                && other.gone.is_none()
+                && !other.drained
+        });
+        if same && other {
+            self.broken = Some(ELSEWHERE);
         }
     }
 
@@ -708,19 +737,6 @@ impl Cards {
             let serves = if by_lane { serves_lanes(known.discipline) } else { serves_judge(known.discipline) };
             if !serves {
                 self.broken = Some(SIDES);
-            }
-        }
-        for (hold, (job, stage)) in &self.stages {
-            let other_in_service = members.iter().any(|other| {
-                other.member != hold.member
-                    && matches!(other.discipline, Discipline::JudgeOnly | Discipline::JudgeFirst)
-                    && other.gone.is_none()
-                    && !other.drained
-            });
-            let same = self.screened_on.get(job) == Some(&hold.member);
-            let settled = self.ill.is_empty() && self.drained.is_empty() && self.split == 0;
-            if *stage == StageKind::Confirmation && same && other_in_service && settled {
-                self.broken = Some(ELSEWHERE);
             }
         }
         if self.mail.is_empty() && self.pool.overlooked().is_some() {
