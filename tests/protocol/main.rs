@@ -16,6 +16,7 @@ mod jobs;
 mod judge_first;
 mod lasting;
 mod mix;
+mod mix_cards;
 mod noise;
 mod once;
 mod records;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::broadcast::error::RecvError;
 use tracing::field::{Field, Visit};
 
-use thermite_actors::ports::{Clock, Executor, RigSettings};
+use thermite_actors::ports::{Clock, DeviceFacts, Executor, RigSettings, TargetDriver};
 use thermite_actors::rig::{AskDevRun, No, Queued, Rig, RigSetup, SubmitJob, Submitted};
 use thermite_actors::testing::{
     Call, DevRunScript, Happened, MemoryInputLog, MemoryRecords, PausedClock, ScriptedDevice, ScriptedWorkspaces,
@@ -156,7 +156,7 @@ impl Scenario {
             let cards: Vec<ScriptedDevice> = if of_models.is_empty() {
                 vec![ScriptedDevice::new(Target::Cpu, clock.clone(), seed)]
             } else {
-                (0..).zip(of_models).map(|(at, model)| ScriptedDevice::card(at, model, clock.clone(), seed)).collect()
+                (0..).zip(of_models).map(|(at, model)| card(at, model, clock.clone(), seed)).collect()
             };
             set(&cards[0], &workspaces);
             let bench = (bench && cards.len() > 1).then(|| ScriptedDevice::new(target, clock.clone(), seed));
@@ -420,6 +420,14 @@ impl Drop for Scenario {
             panic!("the input log does not replay: {fault}");
         }
     }
+}
+
+/// One of several cards: `card-0`, `card-1` and so on.
+fn card(at: u16, model: &str, clock: Rc<PausedClock>, seed: u64) -> ScriptedDevice {
+    let seed = seed + u64::from(at);
+    let plain = ScriptedDevice::new(Target::CudaGpu, clock.clone(), seed);
+    let facts = DeviceFacts { uuid: format!("card-{at}"), model: model.to_owned(), ..plain.facts() };
+    ScriptedDevice::with_facts(clock, seed, facts)
 }
 
 /// A development run that runs until it is stopped.

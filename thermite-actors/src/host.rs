@@ -1,11 +1,13 @@
-//! This machine as the ports: launching and containment, capture, the CPU driver, git workspaces.
+//! This machine as the ports: launching and containment, capture, the drivers of CPUs and cards, git workspaces.
 
+pub mod cards;
 pub mod clock;
 pub mod cpu;
 pub mod disk;
 pub mod doctor;
 pub mod executor;
 pub mod git;
+pub mod gpu;
 pub mod ids;
 pub mod kit;
 pub mod launch;

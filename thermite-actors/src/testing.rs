@@ -13,7 +13,9 @@ use tokio::sync::Notify;
 use thermite_core::time::Span;
 
 mod clock;
+pub mod conformance;
 mod device;
+pub mod fake_nvml;
 mod input_log;
 mod records;
 mod workspaces;

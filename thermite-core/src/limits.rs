@@ -84,7 +84,7 @@ pub const GPU_TEMPERATURE_MAX: f64 = 83.0;
 /// (rule D1). Idle, application clocks and the like are none of them.
 pub const GPU_SLOWED_BITS: u64 = 0xEC;
 /// How often a card is sampled (rule D1).
-pub const GPU_SAMPLE_EVERY: Span = Span::millis(100);
+pub const GPU_SAMPLE_EVERY: Span = Span::millis(200);
 /// How often a card is sampled inside a block: asking it costs the driver's own lock, which a block may want.
 pub const GPU_SAMPLE_IN_BLOCK_EVERY: Span = Span::millis(500);
 /// How often it is sampled in a block until the measured process was seen on it (rule B3).

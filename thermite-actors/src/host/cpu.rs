@@ -311,6 +311,11 @@ fn throttle(groups: &[cgroups::Group]) -> Vec<ThrottleCounter> {
     groups.iter().map(cgroups::Group::throttle).chain(from_above).collect()
 }
 
+/// How often quotas have held this process's groups back so far, for drivers of other devices (rule D3).
+pub(crate) fn quota_counters(root: &Path) -> Vec<ThrottleCounter> {
+    throttle(&cgroups::groups(root, &read(root, "proc/self/cgroup"), &read(root, "proc/self/mountinfo")))
+}
+
 /// The host's load average by sysinfo(2), which lxcfs does not stand in front of.
 fn kernel_load() -> Option<f64> {
     Some(rustix::system::sysinfo().loads[0] as f64 / 65_536.0)
@@ -326,7 +331,7 @@ fn other_use(base: &Sample, last: &Sample) -> Option<f64> {
 }
 
 /// The CPUs this process may run on.
-fn allowed(root: &Path) -> CpuList {
+pub(super) fn allowed(root: &Path) -> CpuList {
     let online = CpuList::read(&read(root, "sys/devices/system/cpu/online"));
     let allowed = read(root, "proc/self/status")
         .lines()

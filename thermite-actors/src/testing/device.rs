@@ -13,6 +13,7 @@ use thermite_core::contract::Target;
 use thermite_core::dev_run::{DevRunSpec, Exit};
 use thermite_core::ids::{DevRunId, HoldId, JobId, MemberId};
 use thermite_core::job::StageKind;
+use thermite_core::limits;
 use thermite_core::readiness::{Clocks, Reading, Signal, SignalState, names};
 use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::{Moment, Span};
@@ -22,6 +23,8 @@ use crate::ports::{
 };
 
 use super::Luck;
+
+mod driver;
 
 /// How a development run goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +96,8 @@ pub enum Call {
     },
     /// Nothing of the hold is left.
     Emptied,
+    /// The device itself is to be proved released; noted from the moment on that a script says how that goes.
+    Release,
     /// A step of a stage is to be carried out.
     Step {
         /// The job.
@@ -132,10 +137,7 @@ pub struct ScriptedDevice {
 struct Inner {
     clock: Rc<dyn Clock>,
     facts: DeviceFacts,
-    busy: RefCell<Option<String>>,
-    fault: RefCell<Option<DeviceFault>>,
-    /// Raised with each fault.
-    faulted: Notify,
+    said: driver::Said,
     dev_runs: RefCell<DevRuns>,
     steps: RefCell<Steps>,
     set_up_takes: Cell<Span>,
@@ -177,32 +179,35 @@ impl Flag {
 impl ScriptedDevice {
     /// A device of that kind; what its times vary by follows from the seed.
     pub fn new(target: Target, clock: Rc<dyn Clock>, seed: u64) -> ScriptedDevice {
-        ScriptedDevice::known(target, "scripted-0", "scripted", clock, seed)
+        ScriptedDevice::with_facts(
+            clock,
+            seed,
+            DeviceFacts {
+                target,
+                uuid: "scripted-0".to_owned(),
+                model: "scripted".to_owned(),
+                driver: "scripted 1".to_owned(),
+                clock_policy: "fixed".to_owned(),
+                cpus: "0-3".to_owned(),
+                cores: 4,
+            },
+        )
     }
 
-    /// One card of several: `card-0`, `card-1` and so on by its number.
-    pub fn card(number: u16, model: &str, clock: Rc<dyn Clock>, seed: u64) -> ScriptedDevice {
-        ScriptedDevice::known(Target::CudaGpu, &format!("card-{number}"), model, clock, seed + u64::from(number))
+    /// A card of that UUID.
+    pub fn card(uuid: &str, clock: Rc<dyn Clock>, seed: u64) -> ScriptedDevice {
+        let plain = ScriptedDevice::new(Target::CudaGpu, Rc::clone(&clock), seed);
+        ScriptedDevice::with_facts(clock, seed, DeviceFacts { uuid: uuid.to_owned(), ..plain.facts() })
     }
 
-    fn known(target: Target, uuid: &str, model: &str, clock: Rc<dyn Clock>, seed: u64) -> ScriptedDevice {
-        let facts = DeviceFacts {
-            target,
-            uuid: uuid.to_owned(),
-            model: model.to_owned(),
-            driver: "scripted 1".to_owned(),
-            clock_policy: "fixed".to_owned(),
-            cpus: "0-3".to_owned(),
-            cores: 4,
-        };
+    /// A device of those facts.
+    pub fn with_facts(clock: Rc<dyn Clock>, seed: u64, facts: DeviceFacts) -> ScriptedDevice {
         let dev_runs: DevRuns = Rc::new(|_| DevRunScript::lasting(Span::seconds(1)));
         let steps: Steps = Rc::new(|_, _| None);
         let inner = Inner {
             clock,
             facts,
-            busy: RefCell::new(None),
-            fault: RefCell::new(None),
-            faulted: Notify::new(),
+            said: driver::Said::default(),
             dev_runs: RefCell::new(dev_runs),
             steps: RefCell::new(steps),
             set_up_takes: Cell::new(Span::millis(500)),
@@ -248,17 +253,6 @@ impl ScriptedDevice {
         *self.inner.sweep.borrow_mut() = script;
     }
 
-    /// Makes the device say that it is busy with that, or is quiet.
-    pub fn be_busy(&self, with: Option<&str>) {
-        *self.inner.busy.borrow_mut() = with.map(str::to_owned);
-    }
-
-    /// Makes the device be at fault with that, or well.
-    pub fn be_at_fault(&self, with: Option<DeviceFault>) {
-        *self.inner.fault.borrow_mut() = with;
-        self.inner.faulted.notify_waiters();
-    }
-
     /// Everything that it was asked for and did, in order.
     pub fn diary(&self) -> Vec<Happened> {
         self.inner.diary.borrow().clone()
@@ -299,20 +293,7 @@ impl Inner {
     }
 
     fn reading(&self) -> Reading {
-        let now = self.clock.now();
-        let busy = self.busy.borrow();
-        let state = if busy.is_some() { SignalState::Busy } else { SignalState::Ok };
-        let signal = Signal {
-            name: busy.clone().unwrap_or_else(|| names::LOAD1.to_owned()),
-            value: None,
-            limit: None,
-            unit: String::new(),
-            state,
-            required: true,
-        };
-        let ms = now.as_millis();
-        let clocks = Clocks { boot_ms: ms, monotonic_ms: ms, wall_ms: self.clock.wall_ms() };
-        Reading { at: now, signals: vec![signal], throttle: Vec::new(), clocks }
+        self.said.reading(self.clock.now(), self.clock.wall_ms())
     }
 
     /// Four runs of about 100 ms; they vary by about 0.2 %.
@@ -348,30 +329,6 @@ impl Inner {
                 StepReport::Timed { times }
             }
         }
-    }
-}
-
-impl TargetDriver for ScriptedDevice {
-    fn facts(&self) -> DeviceFacts {
-        self.inner.facts.clone()
-    }
-
-    fn read(&self) -> LocalBoxFuture<'static, Result<Reading, DeviceFault>> {
-        let fault = self.inner.fault.borrow().clone();
-        Box::pin(std::future::ready(fault.map_or_else(|| Ok(self.inner.reading()), Err)))
-    }
-
-    fn at_fault(&self) -> LocalBoxFuture<'static, DeviceFault> {
-        let inner = self.inner.clone();
-        Box::pin(async move {
-            loop {
-                let heard = inner.faulted.notified();
-                if let Some(fault) = inner.fault.borrow().clone() {
-                    return fault;
-                }
-                heard.await;
-            }
-        })
     }
 }
 
