@@ -407,7 +407,10 @@ impl Scenario {
         let (records, cards, bench) = (self.records.clone(), self.models.clone(), self.bench.is_some());
         drop(self);
         records.revive();
-        Scenario::start(Beginning { records, now, seed: 2, set: Box::new(set), cards, bench, ..Beginning::default() })
+        // Each life draws ids of its own.
+        let starts = records.entries().iter().filter(|entry| matches!(entry, LogEntry::RigStarted)).count();
+        let seed = 1 + starts as u64;
+        Scenario::start(Beginning { records, now, seed, set: Box::new(set), cards, bench, ..Beginning::default() })
     }
 }
 
