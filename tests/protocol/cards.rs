@@ -284,8 +284,7 @@ fn measured(rig: &Scenario, uuid: &str) -> usize {
 
 /// What of a diary is laying out and building.
 fn builds(diary: &[Happened]) -> Vec<Happened> {
-    let is_build = |line: &&Happened| {
-        matches!(line.call, Call::Step { step: StageStep::Prepare | StageStep::Build { .. }, .. })
-    };
+    let is_build =
+        |line: &&Happened| matches!(line.call, Call::Step { step: StageStep::Prepare | StageStep::Build { .. }, .. });
     diary.iter().filter(is_build).cloned().collect()
 }

@@ -132,7 +132,9 @@ fn check(view: &RigView) {
             _ => continue,
         };
         let may = match (row.pool, by) {
-            (DevicePool::Shared, _) | (DevicePool::Judge, Holder::Judge) | (DevicePool::Agents, Holder::Lane(_)) => true,
+            (DevicePool::Shared, _) | (DevicePool::Judge, Holder::Judge) | (DevicePool::Agents, Holder::Lane(_)) => {
+                true
+            }
             (DevicePool::Judge, Holder::Lane(_)) | (DevicePool::Agents, Holder::Judge) | (DevicePool::Idle, _) => false,
         };
         assert!(may, "{by} holds {}, which is of pool {:?}", row.member, row.pool);

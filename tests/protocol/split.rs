@@ -227,8 +227,9 @@ fn the_same_split_again_stops_nothing() {
 fn the_latest_asked_split_wins_while_one_is_still_on_its_way() {
     let rig = Scenario::cards(3);
     for card in &rig.cards {
-        card.script_dev_runs(|_| {
-            DevRunScript { stop: StopScript::ProvedAfter(Span::seconds(4)), ..DevRunScript::endless() }
+        card.script_dev_runs(|_| DevRunScript {
+            stop: StopScript::ProvedAfter(Span::seconds(4)),
+            ..DevRunScript::endless()
         });
     }
     rig.dev_run(1);

@@ -197,7 +197,7 @@ mod several_cards {
 
     #[test]
     fn two_cards_that_are_split() {
-        holds(&Setup { jobs: 2, lanes: 2, hasty: 1, ..of("2 cards, 2 jobs, 2 lanes", &[JUDGE, AGENTS]) });
+        holds(&Setup { jobs: 2, lanes: 2, hasty: 2, ..of("2 cards, 2 jobs, 2 lanes", &[JUDGE, AGENTS]) });
     }
 
     #[test]
@@ -209,13 +209,13 @@ mod several_cards {
     #[test]
     fn a_split_that_changes_sides_under_two_lanes() {
         let splits = vec![vec![AGENTS, JUDGE]];
-        holds(&Setup { splits, lanes: 2, hasty: 1, ..of("2 cards change sides, 1 job, 2 lanes", &[JUDGE, AGENTS]) });
+        holds(&Setup { splits, lanes: 2, hasty: 2, ..of("2 cards change sides, 1 job, 2 lanes", &[JUDGE, AGENTS]) });
     }
 
     #[test]
     fn cards_that_are_shared_and_split_again() {
         let splits = vec![vec![SHARED, SHARED], vec![AGENTS, JUDGE]];
-        holds(&Setup { splits, hasty: 1, ..of("2 cards shared, then split, 1 job, 1 lane", &[JUDGE, AGENTS]) });
+        holds(&Setup { splits, hasty: 2, ..of("2 cards shared, then split, 1 job, 1 lane", &[JUDGE, AGENTS]) });
     }
 
     #[test]
@@ -228,7 +228,12 @@ mod several_cards {
     #[test]
     fn a_card_that_is_drained_while_the_split_changes() {
         let splits = vec![vec![AGENTS, JUDGE]];
-        holds(&Setup { splits, drains: 1, hasty: 1, ..of("2 cards change sides, drain, 1 job, 1 lane", &[JUDGE, AGENTS]) });
+        holds(&Setup {
+            splits,
+            drains: 1,
+            hasty: 1,
+            ..of("2 cards change sides, drain, 1 job, 1 lane", &[JUDGE, AGENTS])
+        });
     }
 
     #[test]
@@ -240,25 +245,30 @@ mod several_cards {
     fn a_split_that_changes_sides_with_a_late_deadline() {
         let splits = vec![vec![AGENTS, JUDGE]];
         let name = "2 cards change sides, late deadline, 1 job, 1 lane";
-        holds(&Setup { splits, late: 1, ..of(name, &[JUDGE, AGENTS]) });
+        holds(&Setup { splits, late: 1, hasty: 1, ..of(name, &[JUDGE, AGENTS]) });
     }
 
     #[test]
     fn a_card_at_fault_while_the_split_changes() {
         let splits = vec![vec![AGENTS, JUDGE]];
-        holds(&Setup { splits, faults: 1, ..of("2 cards change sides, a fault, 1 job, 1 lane", &[JUDGE, AGENTS]) });
+        holds(&Setup {
+            splits,
+            faults: 1,
+            hasty: 1,
+            ..of("2 cards change sides, a fault, 1 job, 1 lane", &[JUDGE, AGENTS])
+        });
     }
 
     #[test]
     fn two_jobs_on_two_judges_cards_with_a_bench() {
         let name = "3 cards and a bench, 2 jobs, infrastructure";
-        holds(&Setup { bench: true, jobs: 2, lanes: 0, failures: 1, ..of(name, &[JUDGE, JUDGE, AGENTS]) });
+        holds(&Setup { bench: true, jobs: 2, lanes: 0, failures: 1, hasty: 1, ..of(name, &[JUDGE, JUDGE, AGENTS]) });
     }
 
     #[test]
     fn two_judges_cards_of_which_one_is_drained_or_at_fault() {
         let name = "2 judge's cards, drain, a fault, 2 jobs";
-        holds(&Setup { jobs: 2, lanes: 0, drains: 1, faults: 1, ..of(name, &[JUDGE, JUDGE]) });
+        holds(&Setup { jobs: 2, lanes: 0, drains: 1, faults: 1, hasty: 1, ..of(name, &[JUDGE, JUDGE]) });
     }
 
     #[test]
@@ -277,7 +287,8 @@ mod several_cards {
     #[test]
     fn mutant_split_that_is_answered_when_asked_for_is_found() {
         let splits = vec![vec![AGENTS, JUDGE]];
-        let setup = Setup { splits, mutant: Mutant::AnsweredEarly, ..of("a split is answered early", &[JUDGE, AGENTS]) };
+        let setup =
+            Setup { splits, mutant: Mutant::AnsweredEarly, ..of("a split is answered early", &[JUDGE, AGENTS]) };
         breaks(&setup, &[IN_FORCE]);
     }
 

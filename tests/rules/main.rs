@@ -1,6 +1,7 @@
 //! The rules of thermite-core as tests: no runtime, in milliseconds.
 
 mod block;
+mod cards;
 mod cpus;
 mod device;
 mod exhaustive;

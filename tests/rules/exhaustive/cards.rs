@@ -11,7 +11,9 @@ use thermite_core::device::{Device, DeviceEffect, DeviceInput, MemberEvent};
 use thermite_core::hold::{HoldEnd, StopCause};
 use thermite_core::ids::{Arrival, DevRunId, HoldId, Holder, JobId, LaneId, MemberId, RunId};
 use thermite_core::job::StageKind;
-use thermite_core::judge_queue::{Builds, JudgeEffect, JudgeInput, JudgeQueue, StageResult, Submission, Submit, Ticket};
+use thermite_core::judge_queue::{
+    Builds, JudgeEffect, JudgeInput, JudgeQueue, StageResult, Submission, Submit, Ticket,
+};
 use thermite_core::lane::{Ask, Caller, Lane, LaneEffect, LaneInput, LaneState};
 use thermite_core::pool::{Discipline, Pool, PoolEffect, PoolInput};
 use thermite_core::refusal::InfrastructureFailure;
@@ -533,9 +535,9 @@ impl Cards {
 
     /// A stage may be a confirmation where its screening was won only if no other judge's card is in service.
     fn is_elsewhere(&mut self, hold: HoldId, serves: &[(JobId, StageKind)]) {
-        let same = serves.iter().any(|(job, stage)| {
-            *stage == StageKind::Confirmation && self.screened_on.get(job) == Some(&hold.member)
-        });
+        let same = serves
+            .iter()
+            .any(|(job, stage)| *stage == StageKind::Confirmation && self.screened_on.get(job) == Some(&hold.member));
         let other = self.pool.members().iter().any(|other| {
             other.member != hold.member
                 && matches!(other.discipline, Discipline::JudgeOnly | Discipline::JudgeFirst)
