@@ -50,8 +50,8 @@ pub(crate) mod split;
 pub(crate) mod why;
 
 use askings::Askings;
-use split::Cards;
 pub(crate) use noise::{AskClear, AskNoiseAgain, LookAtNoise};
+use split::Cards;
 
 /// Asks for a run.
 #[derive(Message)]

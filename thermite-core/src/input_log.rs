@@ -211,7 +211,10 @@ impl StageWants {
     fn is_over(&self) -> bool {
         match self {
             StageWants::Step(_) | StageWants::Nothing { .. } => false,
-            StageWants::Built | StageWants::Decided { .. } | StageWants::ChangeFailed { .. } | StageWants::Void { .. } => true,
+            StageWants::Built
+            | StageWants::Decided { .. }
+            | StageWants::ChangeFailed { .. }
+            | StageWants::Void { .. } => true,
         }
     }
 }

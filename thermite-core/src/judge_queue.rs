@@ -440,7 +440,9 @@ impl JudgeQueue {
         let pick = serves
             .iter()
             .filter_map(|(id, stage)| self.jobs.get(id).map(|job| (job.arrival, *id, *stage, job)))
-            .filter(|(_, id, stage, job)| job.stage == *stage && self.wanted(*id, hold.member) && self.startable(*id, job))
+            .filter(|(_, id, stage, job)| {
+                job.stage == *stage && self.wanted(*id, hold.member) && self.startable(*id, job)
+            })
             .map(|(arrival, id, _, _)| (arrival, id))
             .min();
         let Some((_, id)) = pick else {

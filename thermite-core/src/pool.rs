@@ -138,10 +138,7 @@ pub struct Pool {
 impl Pool {
     /// A pool of these members, all unknown.
     pub fn new(members: impl IntoIterator<Item = (MemberId, Discipline)>) -> Pool {
-        let members = members
-            .into_iter()
-            .map(|(member, discipline)| (member, Member::new(discipline)))
-            .collect();
+        let members = members.into_iter().map(|(member, discipline)| (member, Member::new(discipline))).collect();
         Pool {
             members,
             waiters: Vec::new(),

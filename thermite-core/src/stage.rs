@@ -448,7 +448,9 @@ impl Stage {
                 StageEnd::Decided { record, .. } => {
                     (record.bounds.lower, record.after.last().map(|after| (after.ln_w, after.ln_f, after.d)))
                 }
-                StageEnd::Built { .. } | StageEnd::ChangeFailed { .. } | StageEnd::Infrastructure { .. } => (None, None),
+                StageEnd::Built { .. } | StageEnd::ChangeFailed { .. } | StageEnd::Infrastructure { .. } => {
+                    (None, None)
+                }
             },
             Phase::SettingUp(_) | Phase::Measuring { .. } => (None, None),
         };

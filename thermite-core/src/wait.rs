@@ -176,7 +176,9 @@ impl Wait {
     pub fn of_job(now: Moment, since: Moment, waits: &JobWaits, device: &JudgesDevice) -> Wait {
         let latest = |free_by: Moment| {
             let rested = waits.rests_until.map_or(now, |until| until + waits.passed_by);
-            WaitEnd::Latest { at: free_by.max(rested).max(now) + waits.ahead_worst + waits.later_first + limits::STAGE_TURN_MAX }
+            WaitEnd::Latest {
+                at: free_by.max(rested).max(now) + waits.ahead_worst + waits.later_first + limits::STAGE_TURN_MAX,
+            }
         };
         let (reason, end) = match device {
             JudgesDevice::Free { member } => (WaitReason::Starting { member: *member }, latest(now)),

@@ -248,8 +248,7 @@ fn read_contract(source: Source<'_>, table: &DeTable<'_>) -> Result<Contract, Ki
             (span > Span::ZERO && span <= Span::hours(24)).then_some(span)
         })
     };
-    let span =
-        |key: &'static str, plain: Span| -> Result<Span, KitFault> { Ok(given_span(key)?.unwrap_or(plain)) };
+    let span = |key: &'static str, plain: Span| -> Result<Span, KitFault> { Ok(given_span(key)?.unwrap_or(plain)) };
     let effect = |key: &'static str, least: f64, expected: &str, plain: f64| -> Result<f64, KitFault> {
         let read = fields.optional(key, expected, |value| {
             let percent = number(value)?;

@@ -81,8 +81,8 @@ impl JudgeQueueActor {
             Directive::Do(step) => {
                 if !claimed.asked {
                     claimed.asked = true;
-                    let builds_done = matches!(step, StageStep::Look | StageStep::Block { .. })
-                        && hold.member != MemberId::BENCH;
+                    let builds_done =
+                        matches!(step, StageStep::Look | StageStep::Block { .. }) && hold.member != MemberId::BENCH;
                     if builds_done && !std::mem::replace(&mut claimed.builds_done, true) {
                         self.take(JudgeInput::BuildsDone { hold }, ctx);
                     }

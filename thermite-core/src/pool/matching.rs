@@ -17,8 +17,7 @@ impl Pool {
         if screened_on(on) {
             return others.next().is_some();
         }
-        entry.failed_on.contains(&on)
-            && others.any(|other| !entry.failed_on.contains(&other) && !screened_on(other))
+        entry.failed_on.contains(&on) && others.any(|other| !entry.failed_on.contains(&other) && !screened_on(other))
     }
 
     /// Whether this member is what a stage wants.
@@ -104,22 +103,21 @@ impl Pool {
         let mut candidates: Vec<(Arrival, Candidate)> = judge.chain(lanes).collect();
         candidates.sort_unstable();
         candidates.into_iter().find_map(|(arrival, candidate)| {
-            let member = match candidate {
-                Candidate::Judge { entry } => {
-                    let entry = &self.work.entries[entry];
-                    let bench = self.members.get_key_value(&MemberId::BENCH).map(|(id, member)| (*id, member));
-                    let all = self.judges_members().chain(bench);
-                    all.filter(|(_, member)| member.is_free()).map(|free| free.0).find(|id| self.serves(entry, *id))
-                }
-                Candidate::Lane { waiter } => {
-                    let waiter = &self.waiters[waiter];
-                    waiter
-                        .acceptable
-                        .iter()
-                        .copied()
-                        .find(|id| self.members.get(id).is_some_and(|m| m.is_free() && self.lane_may(waiter, *id, m)))
-                }
-            }?;
+            let member =
+                match candidate {
+                    Candidate::Judge { entry } => {
+                        let entry = &self.work.entries[entry];
+                        let bench = self.members.get_key_value(&MemberId::BENCH).map(|(id, member)| (*id, member));
+                        let all = self.judges_members().chain(bench);
+                        all.filter(|(_, member)| member.is_free()).map(|free| free.0).find(|id| self.serves(entry, *id))
+                    }
+                    Candidate::Lane { waiter } => {
+                        let waiter = &self.waiters[waiter];
+                        waiter.acceptable.iter().copied().find(|id| {
+                            self.members.get(id).is_some_and(|m| m.is_free() && self.lane_may(waiter, *id, m))
+                        })
+                    }
+                }?;
             Some(Match { candidate, arrival, member })
         })
     }
