@@ -1,5 +1,6 @@
 //! The rules of thermite-core as tests: no runtime, in milliseconds.
 
+mod blame;
 mod block;
 mod cards;
 mod cpus;

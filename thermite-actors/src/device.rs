@@ -280,6 +280,8 @@ impl Handler<LookAtMember> for DeviceActor {
             state: self.device.view(),
             refused: self.device.refused(),
             containment: self.executor.containment(),
+            index: self.driver.index(),
+            reading: self.driver.latest(),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use thermite_core::blame::Blamed;
 use thermite_core::dev_run::DevRunEnd;
 use thermite_core::device::DeviceView;
 use thermite_core::hold::StopCause;
@@ -12,6 +13,7 @@ use thermite_core::ids::{DevRunId, HoldId, JobId, LaneId, MemberId, RunId};
 use thermite_core::job::{JobOutcome, StageKind};
 use thermite_core::log::LogEntry;
 use thermite_core::noise::Noise;
+use thermite_core::readiness::Reading;
 use thermite_core::run::RunState;
 use thermite_core::settings::LiveSettings;
 use thermite_core::split::SplitAsk;
@@ -103,6 +105,15 @@ pub struct DeviceRow {
     /// What its noise means for the kits of runs that are not over, where it does not suit them well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Its place in its driver's own list, as the driver's tools count, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
+    /// The newest reading of a driver that looks all the time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reading: Option<Reading>,
+    /// What disturbed how many of the judge's blocks on it in the rig's life, and beside whose development run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disturbed: Vec<Blamed>,
 }
 
 /// Whom a device serves (rule B1).

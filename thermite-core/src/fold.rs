@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::blame::{Blame, Blamed};
 use crate::dev_run::{DevRunEnd, DevRunSpec};
 use crate::ended::{EndOrder, Ended};
 use crate::ids::{Arrival, DevRunId, JobId, LaneId, MemberId, RunId};
@@ -151,6 +152,9 @@ pub struct RigHistory {
     /// Devices that an alarm keeps out of service, by UUID, with the sentence to show.
     #[serde(default)]
     pub quarantined: BTreeMap<String, String>,
+    /// What disturbed how many blocks in the rig's life.
+    #[serde(default, with = "crate::pairs")]
+    pub disturbed: BTreeMap<Blame, u64>,
     /// The verdicts that are given again (rule D5). Apart from the jobs, so that forgetting those does not forget these.
     #[serde(default)]
     pub settled: Settled<SettledVerdict>,
@@ -330,6 +334,12 @@ impl RigHistory {
             }
             LogEntry::ChampionTwice { blocks } => {
                 self.alarms.entry(blocks.device.clone()).or_default().take(&blocks);
+            }
+            LogEntry::BlocksDisturbed { blamed } => {
+                for Blamed { blame, blocks } in blamed {
+                    let total = self.disturbed.entry(blame).or_default();
+                    *total = total.saturating_add(blocks);
+                }
             }
             LogEntry::DeviceQuarantined { device, why } => {
                 self.quarantined.insert(device, why);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::blame::Blamed;
 use crate::dev_run::{DevRunEnd, DevRunSpec};
 use crate::ids::{Arrival, DevRunId, HoldId, JobId, MemberId, RunId};
 use crate::job::{JobOutcome, JobSpec, StageKind};
@@ -135,6 +136,11 @@ pub enum LogEntry {
     ChampionTwice {
         /// The blocks.
         blocks: ChampionTwice,
+    },
+    /// Blocks of an attempt were thrown away.
+    BlocksDisturbed {
+        /// For what, and beside whom.
+        blamed: Vec<Blamed>,
     },
     /// A device's alarm was raised: it is out of service until somebody has looked.
     DeviceQuarantined {

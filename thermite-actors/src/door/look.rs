@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use thermite_core::blame::Blamed;
 use thermite_core::dev_run::DevRunSpec;
 use thermite_core::device::{DeviceInput, DeviceView};
 use thermite_core::fold::{DevRunHistory, JobHistory, RigHistory};
@@ -125,9 +126,11 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
             .chain(history.runs.iter().rev().filter(|(_, run)| run.state == RunState::Ended).take(RUNS_SHOWN))
             .map(|(id, run)| (*id, run.clone()))
             .collect();
-        (noise, jobs, runs, warnings)
+        let disturbed: Vec<Blamed> =
+            history.disturbed.iter().map(|(blame, blocks)| Blamed { blame: blame.clone(), blocks: *blocks }).collect();
+        (noise, jobs, runs, warnings, disturbed)
     });
-    let Ok((noise, jobs, runs, mut warnings)) = recalled.await else { return view };
+    let Ok((noise, jobs, runs, mut warnings, disturbed)) = recalled.await else { return view };
     view.devices = snapshot
         .members
         .iter()
@@ -143,6 +146,9 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
             containment: look.containment.clone(),
             noise: noise.iter().filter(|noise| noise.key.device == look.facts.uuid).cloned().collect(),
             warnings: warnings.remove(member).unwrap_or_default(),
+            index: look.index,
+            reading: look.reading.clone(),
+            disturbed: disturbed.iter().filter(|row| row.blame.device == look.facts.uuid).cloned().collect(),
         })
         .collect();
     view.runs = runs.into_iter().map(|(run, known)| list::run_row(run, known)).collect();

@@ -368,6 +368,7 @@ pub(super) fn named(entry: &LogEntry) -> (&'static str, Option<String>) {
         LogEntry::NoiseDoubted { .. } => ("noise_doubted", None),
         LogEntry::ChampionTwice { .. } => ("champion_twice", None),
         LogEntry::DeviceQuarantined { .. } => ("device_quarantined", None),
+        LogEntry::BlocksDisturbed { .. } => ("blocks_disturbed", None),
         LogEntry::QuarantineCleared { .. } => ("quarantine_cleared", None),
         LogEntry::BuildStarted { job, .. } => ("build_started", Some(job.to_string())),
         LogEntry::SplitSet { .. } => ("split_set", None),

@@ -1,6 +1,7 @@
 //! The chosen row in full, and what happened, in words.
 
 use thermite_actors::view::{DeviceRow, RigView};
+use thermite_core::contract::Target;
 use thermite_core::log::LogEntry;
 use thermite_core::noise::NoiseDoubt;
 use thermite_core::run::RunState;
@@ -85,10 +86,16 @@ fn device(rig: &Rig, row: &DeviceRow) -> Vec<String> {
             noise.blocks
         ));
     }
+    if facts.target == Target::CudaGpu || row.drained {
+        lines.push(show::pool(row));
+    }
+    lines.extend(row.reading.as_ref().map(|reading| format!("newest reading: {}", plain(&show::reading(reading)))));
+    lines.extend(row.disturbed.iter().map(|row| format!("thrown away, {}", show::blamed(&row.blame, row.blocks))));
     if row.refused > 0 {
         lines.push(format!("{} things said under an old hold number were refused", row.refused));
     }
-    lines.push(format!("name {}", plain(&facts.uuid)));
+    let index = row.index.map(|index| format!(", index {index}")).unwrap_or_default();
+    lines.push(format!("name {}{index}", plain(&facts.uuid)));
     lines
 }
 
@@ -155,6 +162,10 @@ fn fact_words(fact: &LogEntry) -> (String, Tone) {
             NoiseDoubt::Asked => "noise is to be measured anew, as was asked".to_owned(),
         }),
         LogEntry::ChampionTwice { .. } => plainly("the champion was measured against itself".to_owned()),
+        LogEntry::BlocksDisturbed { blamed } => {
+            let said: Vec<String> = blamed.iter().map(|row| show::blamed(&row.blame, row.blocks)).collect();
+            plainly(format!("thrown away: {}", said.join("; ")))
+        }
         LogEntry::DeviceQuarantined { why, .. } => (format!("quarantined: {}", plain(why)), Tone::Bad),
         LogEntry::QuarantineCleared { .. } => ("the alarm was cleared; the device comes back".to_owned(), Tone::Good),
         LogEntry::DevRunAsked { spec, .. } => plainly(format!("{} asked for {}", spec.lane, show::command(&spec.argv))),

@@ -330,6 +330,9 @@ fn view() -> RigView {
         noise,
         containment,
         warnings: Vec::new(),
+        index: None,
+        reading: None,
+        disturbed: Vec::new(),
     };
     RigView {
         now: Moment::from_millis(60_000),

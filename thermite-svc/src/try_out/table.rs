@@ -161,6 +161,7 @@ mod tests {
             expected: Expected::Win,
             commit: String::new(),
             worktree: PathBuf::new(),
+            try_it: "true",
         };
         Campaign { repo: PathBuf::new(), champion: String::new(), lanes: vec![lane(1, "fast"), lane(2, "same")] }
     }
@@ -200,6 +201,9 @@ mod tests {
                 refused: 0,
                 noise: Vec::new(),
                 warnings: Vec::new(),
+                index: None,
+                reading: None,
+                disturbed: Vec::new(),
                 containment: None,
             }],
             runs: Vec::new(),
