@@ -1,9 +1,11 @@
 //! Orders of messages between the actors, on virtual time.
 
+mod cards;
 mod certificates;
 mod crash;
 mod determinism;
 mod dev_runs;
+mod drain;
 mod ending;
 mod flat;
 mod giving_up;
@@ -14,6 +16,7 @@ mod jobs;
 mod judge_first;
 mod lasting;
 mod mix;
+mod mix_cards;
 mod noise;
 mod once;
 mod records;
@@ -22,5 +25,6 @@ mod runs;
 mod scenario;
 mod sentences;
 mod sleeping;
+mod split;
 mod stopping;
 mod why;

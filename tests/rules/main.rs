@@ -2,6 +2,7 @@
 
 mod blame;
 mod block;
+mod cards;
 mod cpus;
 mod device;
 mod exhaustive;
