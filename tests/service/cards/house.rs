@@ -219,9 +219,7 @@ impl CardHouse {
             Endpoint::read(&self.path("data")).ok().flatten().is_some_and(|endpoint| endpoint.pid == server.0.id())
         });
         *self.server.lock().unwrap() = Some(server);
-        until("every card has been swept", || {
-            self.devices().iter().all(|row| row["state"]["state"] != "sweeping")
-        });
+        until("every card has been swept", || self.devices().iter().all(|row| row["state"]["state"] != "sweeping"));
     }
 
     fn log(&self) -> String {
