@@ -53,7 +53,6 @@ mkdir -p "$work/locks"
 
 # --- the table ---
 failed=0
-printf '%-13s %-5s %s\n' row result figures
 row() { # row NAME pass|FAIL FIGURES
     printf '%-13s %-5s %s\n' "$1" "$2" "$3"
     [ "$2" = pass ] || failed=$((failed + 1))
@@ -114,6 +113,7 @@ look
 uuid=$(sed -n 's/.*"uuid": *"\([^"]*\)".*/\1/p' "$work/look" | head -n 1)
 model=$(sed -n 's/.*"model": *"\([^"]*\)".*/\1/p' "$work/look" | head -n 1)
 driver=$(sed -n 's/.*"driver": *"\([^"]*\)".*/\1/p' "$work/look" | head -n 1)
+printf '%-13s %-5s %s\n' row result figures
 row card pass "$model, $uuid, $driver, $(nvcc --version | last_line /dev/stdin)"
 
 # --- what runs on it: a kit with a known faster change, and three small programs ---
