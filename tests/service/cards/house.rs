@@ -203,6 +203,11 @@ impl CardHouse {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = command(args);
         command.env("THERMITE_DATA", self.path("data")).env("THERMITE_TARGET", "cuda-gpu");
+        self.surround(command)
+    }
+
+    /// A command that finds this house's cards.
+    pub(super) fn surround(&self, mut command: Command) -> Command {
         command.env("THERMITE_NVML_LIB", self.path("nvml.so")).env("THERMITE_DEVICE_NODES", self.path("dev"));
         command.envs(self.apart.clone()).envs(self.settings.iter().map(|(name, value)| (*name, value.as_str())));
         command
@@ -219,9 +224,7 @@ impl CardHouse {
             Endpoint::read(&self.path("data")).ok().flatten().is_some_and(|endpoint| endpoint.pid == server.0.id())
         });
         *self.server.lock().unwrap() = Some(server);
-        until("every card has been swept", || {
-            self.devices().iter().all(|row| row["state"]["state"] != "sweeping")
-        });
+        until("every card has been swept", || self.devices().iter().all(|row| row["state"]["state"] != "sweeping"));
     }
 
     fn log(&self) -> String {

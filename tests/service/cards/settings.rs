@@ -20,10 +20,7 @@ fn a_rig_is_of_cpus_unless_gpus_are_asked_for() {
 
     assert_eq!(plain.devices, Devices::Cpu);
     assert_eq!(gpus.devices.target(), Target::CudaGpu);
-    assert_eq!(
-        gpus.devices,
-        Devices::Gpus(GpuSettings { cards: Cards::All, library: None, sharing: Sharing::Split })
-    );
+    assert_eq!(gpus.devices, Devices::Gpus(GpuSettings { cards: Cards::All, library: None, sharing: Sharing::Split }));
     let cards = Cards::Named(vec![CardName::Index(2), CardName::Uuid("GPU-5eed".into())]);
     let library = Some(PathBuf::from("/proc/self/exe"));
     assert_eq!(some.unwrap().devices, Devices::Gpus(GpuSettings { cards, library, sharing: Sharing::Shared }));
@@ -45,7 +42,9 @@ fn a_setting_of_cards_that_cannot_be_is_named() {
         assert!(sentence.starts_with(&expected), "{sentence}");
     }
     assert_eq!(said(&[GPU, ("THERMITE_SPLIT", "half")]), "THERMITE_SPLIT is half; it must be split or shared");
-    assert!(said(&[GPU, ("THERMITE_NVML_LIB", "nvml.so")]).starts_with("THERMITE_NVML_LIB is nvml.so; it must be an abs"));
+    assert!(
+        said(&[GPU, ("THERMITE_NVML_LIB", "nvml.so")]).starts_with("THERMITE_NVML_LIB is nvml.so; it must be an abs")
+    );
     assert!(said(&[("THERMITE_DEVICE_NODES", "dev")]).ends_with("an absolute path of a folder, such as /dev"));
 }
 

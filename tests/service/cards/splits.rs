@@ -18,7 +18,8 @@ fn cards_are_split_by_default_and_one_alone_is_shared() {
         assert_eq!(members(&split["judge"]), (0..judge).collect::<Vec<u64>>(), "{count}: {split}");
         let lowest = if count == 1 { 0 } else { judge };
         assert_eq!(members(&split["agents"]), (lowest..lowest + agents).collect::<Vec<u64>>(), "{count}: {split}");
-        let first = if count == 1 { "shared by judge and lanes, the judge first: device 0" } else { "the judge's: device 0" };
+        let first =
+            if count == 1 { "shared by judge and lanes, the judge first: device 0" } else { "the judge's: device 0" };
         assert!(said.out.starts_with(first), "{said:?}");
         house.end();
     }
@@ -42,7 +43,11 @@ fn a_split_is_set_by_rest_and_command_line_and_outlives_the_rig() {
     assert_eq!((dry.status, &dry.body["changes"], &dry.body["ends"]), (200, &json!(true), &json!([])), "{dry:?}");
     assert_eq!(members(&dry.body["judge"]), [2]);
     assert_eq!(members(&unchanged["judge"]), [0, 1]);
-    assert_eq!((set.status, members(&set.body["judge"]), members(&set.body["agents"])), (200, vec![2], vec![0]), "{set:?}");
+    assert_eq!(
+        (set.status, members(&set.body["judge"]), members(&set.body["agents"])),
+        (200, vec![2], vec![0]),
+        "{set:?}"
+    );
     assert_eq!(set.body["idle"][0]["member"], 1, "{set:?}");
     assert_eq!((late.status, &late.body["type"]), (412, &json!("urn:thermite:problem:split-moved")), "{late:?}");
     assert_eq!(members(&after["judge"]), [2], "{after}");
@@ -68,7 +73,11 @@ fn a_split_that_cannot_be_is_refused_with_the_reason_and_changes_nothing() {
         let body = json!({ "split": "cards", "judge": judge, "agents": agents });
         for path in ["/v1/split", "/v1/split?dry_run=true"] {
             let answer = house.send("PUT", path, None, Some(&body));
-            assert_eq!((answer.status, &answer.body["type"]), (422, &json!("urn:thermite:problem:bad-split")), "{answer:?}");
+            assert_eq!(
+                (answer.status, &answer.body["type"]),
+                (422, &json!("urn:thermite:problem:bad-split")),
+                "{answer:?}"
+            );
             assert!(answer.body["detail"].as_str().unwrap().contains(word), "{answer:?}");
         }
     }
