@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::binary::until;
+
 use super::house::CardHouse;
 
 #[test]
@@ -74,7 +76,7 @@ fn memory_that_a_foreign_program_holds_keeps_a_judges_card_waiting_and_no_other(
     let job = house.submit("quick");
     let held = house.until_status(&job, "measuring");
     let mut sentence = held["status"]["sentence"].clone();
-    crate::binary::until("it says what it waits for", || {
+    until("it says what it waits for", || {
         sentence = house.get(&job)["status"]["sentence"].clone();
         sentence.as_str().is_some_and(|said| said.contains("other_programs"))
     });
@@ -83,7 +85,7 @@ fn memory_that_a_foreign_program_holds_keeps_a_judges_card_waiting_and_no_other(
     let worked = house.until_status(&dev_run, "ended");
     house.change(0, &[]);
     house.change(1, &[]);
-    crate::binary::until("it measures", || {
+    until("it measures", || {
         house.get(&job)["status"]["stage"]["accepted"].as_u64().is_some_and(|accepted| accepted > 0)
     });
 

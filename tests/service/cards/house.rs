@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
@@ -56,6 +57,8 @@ pub(super) struct FakeCard {
 /// A rig with its cards.
 pub(super) struct CardHouse {
     folder: TempDir,
+    /// Tells its cards from those of other houses: the library looks through the machine's processes for who uses them.
+    number: u32,
     apart: [(&'static str, String); 2],
     cards: Mutex<Vec<FakeCard>>,
     settings: Vec<(&'static str, String)>,
@@ -69,10 +72,6 @@ pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) etag: Option<String>,
     pub(super) body: Value,
-}
-
-pub(super) fn uuid(card: usize) -> String {
-    format!("GPU-5eed0000-0000-0000-0000-{card:012}")
 }
 
 /// The library, built where it is older than its sources.
@@ -123,7 +122,9 @@ impl CardHouse {
             .timeout_global(Some(Duration::from_secs(100)))
             .build()
             .new_agent();
+        static NEXT: AtomicU32 = AtomicU32::new(0);
         let house = CardHouse {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
             apart: apart(&folder.path().join("locks")),
             cards: Mutex::new(models.into_iter().map(|model| FakeCard { model, extra: Vec::new() }).collect()),
             settings: settings.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
@@ -144,6 +145,11 @@ impl CardHouse {
         Some(house)
     }
 
+    /// A card's UUID.
+    pub(super) fn uuid(&self, card: usize) -> String {
+        format!("GPU-{:08x}-0000-0000-{:04x}-{card:012}", std::process::id(), self.number)
+    }
+
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -161,7 +167,7 @@ impl CardHouse {
     fn tell(&self) {
         let mut text = "driver 580.82.07\n".to_owned();
         for (at, card) in self.cards.lock().unwrap().iter().enumerate() {
-            let (uuid, model) = (uuid(at), card.model);
+            let (uuid, model) = (self.uuid(at), card.model);
             text += &format!(
                 "card\nuuid {uuid}\nname {model}\nminor {at}\nmemory 80000 600\nuse 0\ntemperature 40\nslow_down_at 90\n\
                  reasons 1\nclocks 345 2619\nclock_max 1980\npower 75000\nmig 0\nfollows 500 97\n"
@@ -203,6 +209,11 @@ impl CardHouse {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = command(args);
         command.env("THERMITE_DATA", self.path("data")).env("THERMITE_TARGET", "cuda-gpu");
+        self.surround(command)
+    }
+
+    /// A command that finds this house's cards.
+    pub(super) fn surround(&self, mut command: Command) -> Command {
         command.env("THERMITE_NVML_LIB", self.path("nvml.so")).env("THERMITE_DEVICE_NODES", self.path("dev"));
         command.envs(self.apart.clone()).envs(self.settings.iter().map(|(name, value)| (*name, value.as_str())));
         command

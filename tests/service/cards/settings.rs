@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use thermite_core::contract::Target;
 use thermite_svc::settings::{CardName, Cards, Devices, Given, GpuSettings, Settings, Sharing};
 
-use super::house::{CardHouse, uuid};
+use super::house::CardHouse;
 
 #[test]
 fn a_rig_is_of_cpus_unless_gpus_are_asked_for() {
@@ -55,7 +55,7 @@ fn a_card_that_is_not_there_ends_the_process_with_one_line() {
     let said = house.say(&["serve", "--listen", "127.0.0.1:0"]);
 
     assert_eq!(said.code, Some(70), "{said:?}");
-    let expected = format!("thermite: THERMITE_GPUS names card 5; this machine has 0 ({}, Stand-in A)", uuid(0));
+    let expected = format!("thermite: THERMITE_GPUS names card 5; this machine has 0 ({}, Stand-in A)", house.uuid(0));
     assert!(said.err.trim_end().ends_with(&expected), "{said:?}");
 }
 
@@ -67,7 +67,7 @@ fn a_card_without_a_device_node_is_no_card_of_a_rig() {
     let said = house.say(&["serve", "--listen", "127.0.0.1:0"]);
 
     assert_eq!(said.code, Some(70), "{said:?}");
-    assert!(said.err.contains(&format!("card {} has no device node", uuid(0))), "{said:?}");
+    assert!(said.err.contains(&format!("card {} has no device node", house.uuid(0))), "{said:?}");
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn two_rigs_never_have_one_card() {
     let said = house.say(&["serve", "--listen", "127.0.0.1:0", "--data", &other]);
 
     assert_eq!(said.code, Some(75), "{said:?}");
-    assert!(said.err.contains(&format!("device Stand-in A ({}) is another rig's", uuid(0))), "{said:?}");
+    assert!(said.err.contains(&format!("device Stand-in A ({}) is another rig's", house.uuid(0))), "{said:?}");
     house.end();
 }
 

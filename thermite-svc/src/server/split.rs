@@ -37,7 +37,7 @@ pub struct SplitPreview {
 /// Something that a new split would end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WouldEnd {
-    /// The card that it has.
+    /// The card that it has; the bench's number where it is being built.
     pub device: MemberId,
     /// What becomes of it, as a sentence.
     pub sentence: String,
@@ -184,28 +184,21 @@ fn preview(view: &RigView, ask: &SplitAsk, revision: u64) -> Result<SplitPreview
     })
 }
 
-/// What has a device: a new split ends all of it (rule B9).
+/// What has a device, or is being built: a new split ends all of it (rule B9).
 fn would_end(view: &RigView) -> Vec<WouldEnd> {
-    view.devices
-        .iter()
-        .filter_map(|row| {
-            let DeviceView::Held { hold, by, .. } = &row.state else { return None };
-            let sentence = match by {
-                Holder::Judge => {
-                    let holds =
-                        |status: &JobStatus| matches!(status, JobStatus::Measuring { hold: of, .. } if of == hold);
-                    match view.jobs.iter().find(|job| holds(&job.status)) {
-                        Some(job) => format!("job {} goes back to its place in the queue and starts over", job.job),
-                        None => "the judge's job goes back to its place in the queue and starts over".to_owned(),
-                    }
-                }
-                Holder::Lane(lane) => {
-                    format!("{lane}'s development run ends, and the lane is told to run its command again")
-                }
-            };
-            Some(WouldEnd { device: row.member, sentence })
-        })
-        .collect()
+    let lanes = view.devices.iter().filter_map(|row| {
+        let DeviceView::Held { by: Holder::Lane(lane), .. } = &row.state else { return None };
+        let sentence = format!("{lane}'s development run ends, and the lane is told to run its command again");
+        Some(WouldEnd { device: row.member, sentence })
+    });
+    let jobs = view.jobs.iter().filter_map(|job| {
+        let JobStatus::Measuring { hold, .. } = &job.status else { return None };
+        let sentence = format!("job {} goes back to its place in the queue and starts over", job.job);
+        Some(WouldEnd { device: hold.member, sentence })
+    });
+    let mut ends: Vec<WouldEnd> = jobs.chain(lanes).collect();
+    ends.sort_by_key(|end| end.device);
+    ends
 }
 
 fn device(request: &HttpRequest) -> Result<MemberId, Problem> {
