@@ -154,10 +154,7 @@ impl Round {
                 DeviceEffect::Tell(event) => {
                     self.post.push_back(Letter::Pool(PoolInput::Member { member: DEVICE, event }));
                 }
-                DeviceEffect::Sweep
-                | DeviceEffect::StageOpen { .. }
-                | DeviceEffect::Look
-                | DeviceEffect::Distrust => {}
+                DeviceEffect::Sweep | DeviceEffect::StageOpen { .. } | DeviceEffect::Look | DeviceEffect::Distrust => {}
             }
         }
     }

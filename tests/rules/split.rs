@@ -54,9 +54,10 @@ fn a_set_split_is_as_it_is_set_and_leaves_the_others_idle() {
     let split = plan(&cards(&["a"; 4]), &set(&["card-3", "card-0"], &["card-1"])).unwrap();
 
     assert_eq!((places(&split.judge), places(&split.agents)), (vec![3, 0], vec![1]));
-    assert_eq!(split.idle.iter().map(|idle| (idle.member.0, idle.why.clone())).collect::<Vec<_>>(), [
-        (2, IdleWhy::LeftOut)
-    ]);
+    assert_eq!(
+        split.idle.iter().map(|idle| (idle.member.0, idle.why.clone())).collect::<Vec<_>>(),
+        [(2, IdleWhy::LeftOut)]
+    );
     assert_eq!(split.discipline(MemberId(3)), Discipline::JudgeOnly);
     assert_eq!(split.discipline(MemberId(1)), Discipline::LanesOnly);
     assert_eq!(split.discipline(MemberId(2)), Discipline::Idle);
@@ -154,11 +155,7 @@ fn every_card_is_somewhere_once_whatever_is_asked() {
 fn cards(models: &[&str]) -> Vec<CardFact> {
     (0..)
         .zip(models)
-        .map(|(at, model)| CardFact {
-            member: MemberId(at),
-            uuid: format!("card-{at}"),
-            model: (*model).to_owned(),
-        })
+        .map(|(at, model)| CardFact { member: MemberId(at), uuid: format!("card-{at}"), model: (*model).to_owned() })
         .collect()
 }
 
