@@ -93,8 +93,8 @@ fn a_card_is_looked_at_before_it_comes_into_service_and_a_machines_cpus_are_not(
 
     let ready = DeviceEffect::Tell(MemberEvent::Ready { last: 0 });
     assert_eq!(swept, [DeviceEffect::Look]);
-    assert_eq!(well, [ready.clone()], "at the start of the rig a busy card is in service");
-    assert_eq!(cpus, [ready]);
+    assert_eq!(well, [ready], "at the start of the rig a busy card is in service");
+    assert_eq!(cpus, well);
 }
 
 #[test]

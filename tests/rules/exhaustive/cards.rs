@@ -293,7 +293,7 @@ impl World for Cards {
             next.hasty -= 1;
         }
         next.take(setup, step);
-        next.look(setup);
+        next.look();
         next.settle();
         next
     }
@@ -563,10 +563,10 @@ impl Cards {
     fn member_gets(&mut self, setup: &Setup, member: MemberId, input: DeviceInput) {
         let device = self.members.get_mut(&member).expect("letters go to members");
         let effects = Arc::make_mut(device).handle(NOW, input);
-        self.member_wants(setup, member, effects);
+        self.member_wants(member, effects);
     }
 
-    fn member_wants(&mut self, _: &Setup, member: MemberId, effects: Vec<DeviceEffect>) {
+    fn member_wants(&mut self, member: MemberId, effects: Vec<DeviceEffect>) {
         let hold = |number| HoldId { member, number };
         for effect in effects {
             match effect {
@@ -713,7 +713,7 @@ impl Cards {
     }
 
     /// Looks for what must hold in every state, and for what must hold when nothing is on its way.
-    fn look(&mut self, _: &Setup) {
+    fn look(&mut self) {
         let members = self.pool.members();
         let known = |member: MemberId| members.iter().find(|known| known.member == member).expect("it is a member");
         for (hold, tree) in &self.trees {
@@ -731,11 +731,8 @@ impl Cards {
             }
         }
         for known in members.iter().filter(|known| known.gone.is_none()) {
-            let by_lane = match &known.held {
-                Some((_, thermite_core::pool::HolderView::Lane { .. })) => true,
-                Some((_, thermite_core::pool::HolderView::Judge { .. })) => false,
-                None => continue,
-            };
+            let Some((_, holder)) = &known.held else { continue };
+            let by_lane = matches!(holder, thermite_core::pool::HolderView::Lane { .. });
             let serves = if by_lane { serves_lanes(known.discipline) } else { serves_judge(known.discipline) };
             if !serves {
                 self.broken = Some(SIDES);
@@ -768,7 +765,7 @@ impl Cards {
             self.lane_wants(setup, lane, effects);
         }
         for (member, effects) in members {
-            self.member_wants(setup, member, effects);
+            self.member_wants(member, effects);
         }
     }
 

@@ -106,7 +106,7 @@ mod tests {
     use std::path::PathBuf;
 
     use thermite_actors::ports::DeviceFacts;
-    use thermite_actors::view::{DevRunRow, DeviceRow};
+    use thermite_actors::view::{DevRunRow, DevicePool, DeviceRow};
     use thermite_core::contract::Target;
     use thermite_core::dev_run::{DevRunEnd, Exit};
     use thermite_core::device::DeviceView;
@@ -199,6 +199,10 @@ mod tests {
                 facts,
                 state,
                 refused: 0,
+                pool: DevicePool::default(),
+                idle: None,
+                drained: false,
+                quarantine: None,
                 noise: Vec::new(),
                 warnings: Vec::new(),
                 index: None,
