@@ -2,12 +2,15 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 mod capture;
+mod conformance;
 mod cpu;
 mod doctor;
 mod driver;
 mod escape;
 mod executor;
 mod git;
+mod gpu;
+mod gpu_blocks;
 mod kit;
 mod launch;
 mod layers;
