@@ -10,3 +10,4 @@ cargo build -p thermite-svc
 # 50 kills of a rig as root and as an ordinary user, through pruning and backups; every escape script by limit and by
 # kill; two minutes of real load; twenty minutes of mixed work whose memory, descriptors, processes and disk stay flat.
 cargo test -p thermite-tests-service --test service whole:: -- --nocapture
+cargo test -p thermite-tests-service --test service cards:: -- --nocapture

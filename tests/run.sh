@@ -13,6 +13,7 @@ need() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
 say "what the tests need"
 need git git
 need cc gcc
+need c++ g++
 need make make
 need ps procps
 need unshare util-linux

@@ -133,7 +133,7 @@ impl Round {
         for effect in effects {
             self.post.push_back(Letter::Lane(match effect {
                 PoolEffect::InLine { dev_run, ahead, .. } => LaneInput::InLine { dev_run, ahead },
-                PoolEffect::GrantLane { dev_run, hold, .. } => LaneInput::Granted { dev_run, hold },
+                PoolEffect::GrantLane { dev_run, hold, limit, .. } => LaneInput::Granted { dev_run, hold, limit },
                 PoolEffect::HoldEnded { hold, how, .. } => LaneInput::HoldEnded { hold, how },
                 PoolEffect::WorkTaken { .. } => continue,
                 other => unreachable!("not in a round: {other:?}"),
@@ -154,7 +154,7 @@ impl Round {
                 DeviceEffect::Tell(event) => {
                     self.post.push_back(Letter::Pool(PoolInput::Member { member: DEVICE, event }));
                 }
-                DeviceEffect::Sweep | DeviceEffect::StageOpen { .. } => {}
+                DeviceEffect::Sweep | DeviceEffect::StageOpen { .. } | DeviceEffect::Look | DeviceEffect::Distrust => {}
             }
         }
     }

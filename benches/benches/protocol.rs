@@ -26,6 +26,7 @@ async fn start(inputs: Rc<dyn InputLog>) -> (Rig, RunId) {
     device.script_dev_runs(|_| DevRunScript::lasting(Span::ZERO));
     let setup = RigSetup {
         members: vec![device.ports(MemberId(0))],
+        bench: None,
         workspaces: Rc::new(ScriptedWorkspaces::new(Target::Cpu)),
         records: Rc::new(MemoryRecords::new()),
         clock,

@@ -70,6 +70,7 @@ async fn measure() -> ExitCode {
             driver: Rc::new(driver),
             executor: Rc::new(executor.expect("the executor opens")),
         }],
+        bench: None,
         workspaces: Rc::new(workspaces),
         records,
         clock: Rc::new(BootClock),

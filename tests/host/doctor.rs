@@ -1,9 +1,10 @@
 //! What the doctor says of machines that are fed to it: one line for each ability, what is missing, and the way out.
 
 use thermite_actors::host::doctor::{
-    Abilities, Ability, CgroupFacts, DiskFacts, Finding, LoadFacts, LockFacts, Standing, findings, is_fit,
+    Abilities, Ability, CardFacts, CgroupFacts, DiskFacts, Finding, LoadFacts, LockFacts, Standing, findings, is_fit,
 };
-use thermite_actors::host::launch::{Containment, Isolation, Layer, Missing};
+use thermite_actors::host::launch::{CardWay, Containment, CpuHold, Isolation, Layer, Missing};
+use thermite_core::cpus::cut;
 use thermite_core::readiness::ThrottleCounter;
 
 /// A root rig on a machine that gives everything.
@@ -25,6 +26,12 @@ fn whole() -> Abilities {
         closed_tools: Vec::new(),
         disk: DiskFacts { folder: "/var/lib/thermite".into(), free: Ok(40 << 30), keeps: Ok(()) },
         device_lock: LockFacts::Free { file: "/run/lock/device.lock".into() },
+        cards: CardFacts {
+            nodes: Vec::new(),
+            ways: CardWay::ALL.map(|way| (way, Ok(()))).into(),
+            hold: CpuHold::CpusetV2,
+            cut: cut(&"0-7".parse().unwrap(), &[], &[]),
+        },
     }
 }
 
@@ -120,6 +127,8 @@ ok git: git version 2.47.3
 ok toolchain: rustc 1.95.0, cc 12.2.0
 ok disk: /var/lib/thermite: 40960 MiB free; a database was written, synced and read back
 ok device lock: free (/run/lock/device.lock)
+ok card isolation: no card here; ways to keep a run to one: own view, landlock, node modes
+ok card CPUs: no card here; runs would be kept to their CPUs by cpuset
 "
     );
     assert!(is_fit(&findings(&whole())));
@@ -156,6 +165,8 @@ degraded toolchain: rustc 1.95.0, cc 12.2.0
   get: install the tools where all users can reach them, such as /usr/local
 ok disk: /var/lib/thermite: 40960 MiB free; a database was written, synced and read back
 ok device lock: free (/run/lock/device.lock)
+ok card isolation: no card here; ways to keep a run to one: own view, landlock, node modes
+ok card CPUs: no card here; runs would be kept to their CPUs by cpuset
 "
     );
     assert!(is_fit(&findings(&container())));
@@ -197,6 +208,8 @@ degraded disk: /home/ada/thermite: 5 MiB free; a database was written, synced an
   open: records and outputs may not fit; what cannot be recorded is not accepted
   get: make room there, or name another folder by --data or THERMITE_DATA
 ok device lock: taken: a rig has it: process 7
+ok card isolation: no card here; ways to keep a run to one: own view, landlock, node modes
+ok card CPUs: no card here; runs would be kept to their CPUs by cpuset
 "
     );
     assert!(!is_fit(&findings(&poor())));
@@ -239,4 +252,78 @@ fn an_ancestor_whose_counter_is_hidden_is_told_and_a_hybrids_empty_tree_is_not()
     assert_eq!(of(&hybrid, Ability::Quota).standing, Standing::Ok);
     let finding = of(&hidden, Ability::Quota);
     assert_eq!((finding.standing, finding.missing.as_deref()), (Standing::Degraded, Some("nr_throttled of /a")));
+}
+
+/// A root rig with two cards of one node, one free CPU, no namespaces, and whatever ways are given.
+fn with_cards(works: &[CardWay]) -> Abilities {
+    let why = |way: CardWay| match way {
+        CardWay::View => "namespaces (clone3): Operation not permitted (os error 1)",
+        CardWay::Landlock => "landlock (ABI 5, Linux 6.10): not supported",
+        CardWay::Modes => "the rig is not root, so its runs may open what it may",
+    };
+    let way = |way| (way, if works.contains(&way) { Ok(()) } else { Err(why(way).to_owned()) });
+    let near = ["0-1", "0-1"].map(|near| near.parse().ok());
+    Abilities {
+        cards: CardFacts {
+            nodes: vec!["/dev/nvidia0".into(), "/dev/nvidia1".into()],
+            ways: CardWay::ALL.map(way).into(),
+            hold: CpuHold::Affinity { why: "version 2: runs have no cgroup; version 1: no cpuset tree".into() },
+            cut: cut(&"0-2".parse().unwrap(), &[], &near),
+        },
+        ..whole()
+    }
+}
+
+/// What is said of cards.
+fn of_cards(abilities: &Abilities) -> String {
+    told(abilities).split_once("ok device lock: free (/run/lock/device.lock)\n").unwrap().1.to_owned()
+}
+
+#[test]
+fn a_machine_without_a_way_to_keep_runs_to_their_cards_is_told_of_each_what_is_missing() {
+    let none = with_cards(&[]);
+    assert_eq!(
+        of_cards(&none),
+        "\
+missing card isolation: none; /dev/nvidia0, /dev/nvidia1
+  missing: own view (namespaces (clone3): Operation not permitted (os error 1)); landlock (landlock (ABI 5, Linux 6.10): not supported); node modes (the rig is not root, so its runs may open what it may)
+  open: every run on a card is refused
+  get: own view: see namespaces; landlock: Linux 6.10 with CONFIG_SECURITY_LANDLOCK and landlock in its list of security modules (lsm=)
+degraded card CPUs: card 0: 0 (near); card 1: 1 (near); 2 left for the rest; runs are kept to them by affinity, which a run can widen
+  missing: a cpuset (version 2: runs have no cgroup; version 1: no cpuset tree)
+  open: a run can widen its CPUs to those of a card that is timed on; records say so
+  get: give the rig more CPUs, and a cgroup tree with the cpuset controller that it can write (version 1 or 2)
+"
+    );
+    // A CPU rig can be served there all the same.
+    assert!(is_fit(&findings(&none)));
+}
+
+#[test]
+fn one_way_to_keep_runs_to_their_cards_is_enough_and_node_modes_alone_depend_on_the_nodes() {
+    let by_landlock = of(&with_cards(&[CardWay::Landlock]), Ability::Cards);
+    let by_modes = of(&with_cards(&[CardWay::Modes]), Ability::Cards);
+
+    assert_eq!((by_landlock.standing, by_landlock.missing), (Standing::Ok, None));
+    assert_eq!(by_landlock.found, "landlock; /dev/nvidia0, /dev/nvidia1");
+    assert_eq!(by_modes.standing, Standing::Degraded);
+    let open = "a run on a card is refused unless the nodes' own modes close all other cards to it";
+    assert_eq!(by_modes.leaves_open, [open]);
+    assert!(by_modes.to_get_it.unwrap().contains("give each /dev/nvidiaN a group of its own and mode 0660"));
+}
+
+#[test]
+fn too_few_cpus_for_the_cards_are_told() {
+    let mut abilities = with_cards(&[CardWay::View]);
+    abilities.cards.hold = CpuHold::CpusetV2;
+    abilities.cards.cut = cut(&"0".parse().unwrap(), &[], &[None, None]);
+
+    let said = of(&abilities, Ability::CardCpus);
+
+    let unknown = "the machine does not say which are near, shared with another";
+    let found = format!(
+        "card 0: 0 ({unknown}); card 1: 0 ({unknown}); nothing left for the rest; runs are kept to them by cpuset"
+    );
+    assert_eq!((said.standing, said.found), (Standing::Degraded, found));
+    assert_eq!(said.missing.unwrap(), "a CPU beside the cards'; a core for each card");
 }

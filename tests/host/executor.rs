@@ -19,7 +19,7 @@ use thermite_core::limits;
 use thermite_core::noise::{HarnessAlarm, Noise};
 use thermite_core::readiness::{Reading, names};
 use thermite_core::record::MeasuredOn;
-use thermite_core::stage::{Directive, Stage, StageEnd, StagePlan, StageStep, StepReport};
+use thermite_core::stage::{Directive, Stage, StageEnd, StagePart, StagePlan, StageStep, StepReport};
 use thermite_core::time::Span;
 use thermite_core::verdict::Verdict;
 
@@ -635,6 +635,7 @@ impl Bench {
             look_every: limits::CPU_LOOK_EVERY,
             ready_wait_max: limits::READY_WAIT_MAX,
             wall_ms,
+            part: StagePart::Whole,
         }
     }
 
@@ -701,7 +702,7 @@ impl Bench {
             worktree: self.lane(1),
             argv: argv.iter().map(|word| (*word).to_owned()).collect(),
             env: Vec::new(),
-            contract: Contract { dev_run_max: Span::seconds(60), ..Contract::default() },
+            contract: Contract { dev_run_max: Some(Span::seconds(60)), ..Contract::default() },
         }
     }
 

@@ -57,7 +57,7 @@ fn every_key_of_a_whole_kit_is_read() {
             null_margin: libm::log(1.005),
             blocks_least: 10,
             blocks_most: 100,
-            dev_run_max: Span::seconds(90),
+            dev_run_max: Some(Span::seconds(90)),
             build_max: Span::hours(2),
             check_max: Span::millis(250),
             measure_max: Span::seconds(30),

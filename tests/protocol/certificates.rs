@@ -281,7 +281,7 @@ fn next_life(rig: Scenario, seed: u64, told: &Rc<RefCell<Certificates>>) -> Scen
     records.revive();
     let void = std::mem::take(&mut told.borrow_mut().told).len();
     told.borrow_mut().kept.void += void as u64;
-    let rig = Scenario::start(Beginning { seed, lanes: 4, records, now, set: set(seed) });
+    let rig = Scenario::start(Beginning { seed, lanes: 4, records, now, set: set(seed), ..Beginning::default() });
     watch(&rig, told.clone());
     rig
 }

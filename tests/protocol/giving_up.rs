@@ -27,7 +27,7 @@ fn it_gives_up_on_another_lane_that_held_the_device() {
     let rig = Scenario::begin(Beginning {
         set: Box::new(|device, workspaces| {
             device.script_dev_runs(|_| DevRunScript::endless());
-            let contract = Contract { dev_run_max: Span::minutes(30), ..Contract::default() };
+            let contract = Contract { dev_run_max: Some(Span::minutes(30)), ..Contract::default() };
             workspaces.change_kit(|kit| kit.contract = contract);
         }),
         ..Beginning::default()

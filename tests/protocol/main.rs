@@ -1,9 +1,12 @@
 //! Orders of messages between the actors, on virtual time.
 
+mod cards;
 mod certificates;
+mod conformance;
 mod crash;
 mod determinism;
 mod dev_runs;
+mod drain;
 mod ending;
 mod flat;
 mod giving_up;
@@ -14,13 +17,16 @@ mod jobs;
 mod judge_first;
 mod lasting;
 mod mix;
+mod mix_cards;
 mod noise;
 mod once;
 mod records;
+mod releasing;
 mod reuse;
 mod runs;
 mod scenario;
 mod sentences;
 mod sleeping;
+mod split;
 mod stopping;
 mod why;

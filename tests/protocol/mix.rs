@@ -317,7 +317,7 @@ impl Mix {
                     let ran = began.remove(&hold.number).map(|began| line.at.since(began));
                     assert!(ran.is_none_or(|ran| ran <= limits::SHARED_DEV_RUN_MAX), "{hold} ran for {ran:?}");
                 }
-                Call::Sweep | Call::Exited(_) | Call::Emptied => {}
+                Call::Sweep | Call::Exited(_) | Call::Emptied | Call::Release => {}
             }
         }
         assert_eq!(began, BTreeMap::new(), "every start has its stop");

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::broadcast::error::RecvError;
 use tracing::field::{Field, Visit};
 
-use thermite_actors::ports::{Clock, RigSettings};
+use thermite_actors::ports::{Clock, DeviceFacts, Executor, RigSettings, TargetDriver};
 use thermite_actors::rig::{AskDevRun, No, Queued, Rig, RigSetup, SubmitJob, Submitted};
 use thermite_actors::testing::{
     Call, DevRunScript, Happened, MemoryInputLog, MemoryRecords, PausedClock, ScriptedDevice, ScriptedWorkspaces,
@@ -48,6 +48,10 @@ pub(crate) struct Beginning {
     pub(crate) now: Moment,
     /// How the ports are set before the rig starts.
     pub(crate) set: SetPorts,
+    /// The models of the rig's cards; none: one device, the machine's CPUs.
+    pub(crate) cards: Vec<&'static str>,
+    /// Whether jobs are built on a bench before they ask for a card.
+    pub(crate) bench: bool,
 }
 
 impl Default for Beginning {
@@ -58,6 +62,8 @@ impl Default for Beginning {
             records: Rc::new(MemoryRecords::new()),
             now: Moment::from_millis(1_000),
             set: Box::new(|_, _| {}),
+            cards: Vec::new(),
+            bench: true,
         }
     }
 }
@@ -66,7 +72,12 @@ impl Default for Beginning {
 pub(crate) struct Scenario {
     pub(crate) rig: Rig,
     pub(crate) run: RunId,
+    /// The only device, or the first card.
     pub(crate) device: ScriptedDevice,
+    /// Every card, by its number; the only device where there are none.
+    pub(crate) cards: Vec<ScriptedDevice>,
+    pub(crate) bench: Option<ScriptedDevice>,
+    models: Vec<&'static str>,
     pub(crate) workspaces: Rc<ScriptedWorkspaces>,
     pub(crate) records: Rc<MemoryRecords>,
     pub(crate) clock: Rc<PausedClock>,
@@ -110,6 +121,11 @@ impl Scenario {
         Scenario::begin(Beginning::default())
     }
 
+    /// A rig of so many cards of one model, with a run of three lanes.
+    pub(crate) fn cards(count: usize) -> Scenario {
+        Scenario::begin(Beginning { cards: vec!["a"; count], ..Beginning::default() })
+    }
+
     /// A rig with a run.
     pub(crate) fn begin(beginning: Beginning) -> Scenario {
         let lanes = beginning.lanes;
@@ -122,7 +138,7 @@ impl Scenario {
 
     /// A rig over what the records have; its run is the last of them.
     pub(crate) fn start(beginning: Beginning) -> Scenario {
-        let Beginning { seed, lanes, records, now, set } = beginning;
+        let Beginning { seed, lanes, records, now, set, cards: models, bench } = beginning;
         let overlooked = Arc::new(AtomicU64::new(0));
         let watch = tracing::subscriber::set_default(Watchdog { overlooked: overlooked.clone() });
         let time = VirtualTime::new();
@@ -130,15 +146,23 @@ impl Scenario {
             LogEntry::RunStarted { run, .. } => Some(*run),
             _ => None,
         });
-        let workspaces = Rc::new(ScriptedWorkspaces::new(Target::Cpu));
+        let target = if models.is_empty() { Target::Cpu } else { Target::CudaGpu };
+        let workspaces = Rc::new(ScriptedWorkspaces::new(target));
         let trace = Rc::new(Trace::default());
         let inputs = Rc::new(MemoryInputLog::new());
-        let (rig, device, clock) = time.block_on(async {
+        let of_models = models.clone();
+        let (rig, cards, bench, clock) = time.block_on(async {
             let clock = Rc::new(PausedClock::new(now, WALL_MS + now.as_millis()));
-            let device = ScriptedDevice::new(Target::Cpu, clock.clone(), seed);
-            set(&device, &workspaces);
+            let cards: Vec<ScriptedDevice> = if of_models.is_empty() {
+                vec![ScriptedDevice::new(Target::Cpu, clock.clone(), seed)]
+            } else {
+                (0..).zip(of_models).map(|(at, model)| card(at, model, clock.clone(), seed)).collect()
+            };
+            set(&cards[0], &workspaces);
+            let bench = (bench && cards.len() > 1).then(|| ScriptedDevice::new(target, clock.clone(), seed));
             let setup = RigSetup {
-                members: vec![device.ports(DEVICE)],
+                members: (0..).zip(&cards).map(|(at, card)| card.ports(MemberId(at))).collect(),
+                bench: bench.clone().map(|bench| Rc::new(bench) as Rc<dyn Executor>),
                 workspaces: workspaces.clone(),
                 records: records.clone(),
                 clock: clock.clone(),
@@ -157,11 +181,25 @@ impl Scenario {
                     }
                 }
             });
-            (rig, device, clock)
+            (rig, cards, bench, clock)
         });
         let run = run.unwrap_or(RunId(uuid::Uuid::nil()));
-        let scenario =
-            Scenario { rig, run, device, workspaces, records, clock, inputs, trace, overlooked, _watch: watch, time };
+        let scenario = Scenario {
+            rig,
+            run,
+            device: cards[0].clone(),
+            cards,
+            bench,
+            models,
+            workspaces,
+            records,
+            clock,
+            inputs,
+            trace,
+            overlooked,
+            _watch: watch,
+            time,
+        };
         scenario.time.settle();
         scenario
     }
@@ -303,6 +341,20 @@ impl Scenario {
         self.diary().into_iter().find(|line| line.call == Call::Exec(dev_run)).map(|line| line.at)
     }
 
+    /// When that card really started a development run (exec).
+    pub(crate) fn exec_on(&self, card: usize, dev_run: DevRunId) -> Option<Moment> {
+        self.cards[card].diary().into_iter().find(|line| line.call == Call::Exec(dev_run)).map(|line| line.at)
+    }
+
+    /// The devices of all stages that have one so far, in order.
+    pub(crate) fn stages_on(&self) -> Vec<MemberId> {
+        let on = |entry| match entry {
+            LogEntry::StageStarted { hold, .. } => Some(hold.member),
+            _ => None,
+        };
+        self.entries().into_iter().filter_map(on).collect()
+    }
+
     pub(crate) fn diary(&self) -> Vec<Happened> {
         self.device.diary()
     }
@@ -340,7 +392,9 @@ impl Scenario {
 
     /// What must hold of every rig at every time: one holder, no number used twice, nobody overlooked.
     pub(crate) fn assert_sound(&self) {
-        assert_eq!(self.device.faults(), Vec::<String>::new(), "the device saw what no rig may ask");
+        for card in self.cards.iter().chain(&self.bench) {
+            assert_eq!(card.faults(), Vec::<String>::new(), "the device saw what no rig may ask");
+        }
         assert_eq!(self.overlooked.load(Ordering::SeqCst), 0, "the watchdog found a waiter beside a free ready device");
     }
 
@@ -350,10 +404,13 @@ impl Scenario {
         set: impl FnOnce(&ScriptedDevice, &ScriptedWorkspaces) + 'static,
     ) -> Scenario {
         let now = self.now();
-        let records = self.records.clone();
+        let (records, cards, bench) = (self.records.clone(), self.models.clone(), self.bench.is_some());
         drop(self);
         records.revive();
-        Scenario::start(Beginning { records, now, seed: 2, set: Box::new(set), ..Beginning::default() })
+        // Each life draws ids of its own.
+        let starts = records.entries().iter().filter(|entry| matches!(entry, LogEntry::RigStarted)).count();
+        let seed = 1 + starts as u64;
+        Scenario::start(Beginning { records, now, seed, set: Box::new(set), cards, bench, ..Beginning::default() })
     }
 }
 
@@ -366,6 +423,14 @@ impl Drop for Scenario {
             panic!("the input log does not replay: {fault}");
         }
     }
+}
+
+/// One of several cards: `card-0`, `card-1` and so on.
+fn card(at: u16, model: &str, clock: Rc<PausedClock>, seed: u64) -> ScriptedDevice {
+    let seed = seed + u64::from(at);
+    let plain = ScriptedDevice::new(Target::CudaGpu, clock.clone(), seed);
+    let facts = DeviceFacts { uuid: format!("card-{at}"), model: model.to_owned(), ..plain.facts() };
+    ScriptedDevice::with_facts(clock, seed, facts)
 }
 
 /// A development run that runs until it is stopped.

@@ -61,7 +61,7 @@ fn a_wall_clock_that_is_set_on_or_back_by_a_day_ends_no_wait_early_or_late() {
 }
 
 fn with_endless_runs() -> Scenario {
-    let contract = Contract { dev_run_max: RUN_MAX, ..Contract::default() };
+    let contract = Contract { dev_run_max: Some(RUN_MAX), ..Contract::default() };
     Scenario::begin(Beginning {
         set: Box::new(move |device, workspaces| {
             endless(device);

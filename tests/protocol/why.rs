@@ -84,7 +84,7 @@ fn one_that_waited_for_a_lane_is_told_which() {
     let rig = Scenario::begin(crate::scenario::Beginning {
         set: Box::new(|device, workspaces| {
             endless(device);
-            workspaces.change_kit(|kit| kit.contract.dev_run_max = Span::minutes(30));
+            workspaces.change_kit(|kit| kit.contract.dev_run_max = Some(Span::minutes(30)));
         }),
         ..crate::scenario::Beginning::default()
     });

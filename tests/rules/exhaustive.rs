@@ -4,6 +4,7 @@
 //! order (`rig`). `graph` walks all of it; stateright walks the smallest set-up and the mutants as a second opinion.
 //! `docs/protocol.md` lists the set-ups with their numbers.
 
+mod cards;
 mod graph;
 mod known;
 mod model;
@@ -114,7 +115,7 @@ fn two_jobs_and_three_lanes_with_a_pause_and_a_failure() {
 #[test]
 fn stateright_counts_the_same_states() {
     let setup = asynchronous("1 job, 1 lane", 1, 1);
-    let found = explore(&setup, STATES_MOST);
+    let found = explore::<Rig>(&setup, STATES_MOST);
 
     let checker = World(setup).checker().threads(1).spawn_bfs().join();
 
@@ -175,11 +176,192 @@ fn mutant_lost_answer_of_the_pool_is_found_by_the_way_to_the_end() {
         ..asynchronous("what the pool took is never told to the judge", 0, 1)
     };
 
-    let found = explore(&setup, STATES_MOST);
+    let found = explore::<Rig>(&setup, STATES_MOST);
 
     let story = found.lost.expect("a job that is never answered has no end");
     println!("mutant: {}\n  the end cannot be reached after", setup.name);
     tell(&setup, &story);
+}
+
+mod several_cards {
+    use thermite_core::pool::Discipline;
+
+    use super::STATES_MOST;
+    use super::cards::{Cards, ELSEWHERE, IN_FORCE, Mutant, POOL_KNOWS, SIDES, Setup};
+    use super::graph::{World, explore};
+
+    const JUDGE: Discipline = Discipline::JudgeOnly;
+    const AGENTS: Discipline = Discipline::LanesOnly;
+    const SHARED: Discipline = Discipline::JudgeFirst;
+    const IDLE: Discipline = Discipline::Idle;
+
+    #[test]
+    fn two_cards_that_are_split() {
+        holds(&Setup { jobs: 2, lanes: 2, hasty: 2, ..of("2 cards, 2 jobs, 2 lanes", &[JUDGE, AGENTS]) });
+    }
+
+    #[test]
+    fn a_split_that_changes_sides_under_way() {
+        let splits = vec![vec![AGENTS, JUDGE]];
+        holds(&Setup { splits, hasty: 2, ..of("2 cards change sides, 1 job, 1 lane", &[JUDGE, AGENTS]) });
+    }
+
+    #[test]
+    fn a_split_that_changes_sides_under_two_lanes() {
+        let splits = vec![vec![AGENTS, JUDGE]];
+        holds(&Setup { splits, lanes: 2, hasty: 2, ..of("2 cards change sides, 1 job, 2 lanes", &[JUDGE, AGENTS]) });
+    }
+
+    #[test]
+    fn cards_that_are_shared_and_split_again() {
+        let splits = vec![vec![SHARED, SHARED], vec![AGENTS, JUDGE]];
+        holds(&Setup { splits, hasty: 2, ..of("2 cards shared, then split, 1 job, 1 lane", &[JUDGE, AGENTS]) });
+    }
+
+    #[test]
+    fn two_splits_of_which_the_latest_wins_with_a_bench() {
+        let splits = vec![vec![AGENTS, JUDGE], vec![JUDGE, AGENTS]];
+        let name = "2 cards and a bench, 2 new splits, 1 job, 1 lane";
+        holds(&Setup { splits, bench: true, hasty: 1, ..of(name, &[JUDGE, AGENTS]) });
+    }
+
+    #[test]
+    fn a_card_that_is_drained_while_the_split_changes() {
+        let splits = vec![vec![AGENTS, JUDGE]];
+        holds(&Setup {
+            splits,
+            drains: 1,
+            hasty: 1,
+            ..of("2 cards change sides, drain, 1 job, 1 lane", &[JUDGE, AGENTS])
+        });
+    }
+
+    #[test]
+    fn a_card_at_fault_beside_one_that_is_well() {
+        holds(&Setup { faults: 1, hasty: 1, ..of("2 cards, a fault, 1 job, 1 lane", &[JUDGE, AGENTS]) });
+    }
+
+    #[test]
+    fn a_split_that_changes_sides_with_a_late_deadline() {
+        let splits = vec![vec![AGENTS, JUDGE]];
+        let name = "2 cards change sides, late deadline, 1 job, 1 lane";
+        holds(&Setup { splits, late: 1, hasty: 1, ..of(name, &[JUDGE, AGENTS]) });
+    }
+
+    #[test]
+    fn a_card_at_fault_while_the_split_changes() {
+        let splits = vec![vec![AGENTS, JUDGE]];
+        holds(&Setup {
+            splits,
+            faults: 1,
+            hasty: 1,
+            ..of("2 cards change sides, a fault, 1 job, 1 lane", &[JUDGE, AGENTS])
+        });
+    }
+
+    #[test]
+    fn two_jobs_on_two_judges_cards_with_a_bench() {
+        let name = "3 cards and a bench, 2 jobs, infrastructure";
+        holds(&Setup { bench: true, jobs: 2, lanes: 0, failures: 1, hasty: 1, ..of(name, &[JUDGE, JUDGE, AGENTS]) });
+    }
+
+    #[test]
+    fn two_judges_cards_of_which_one_is_drained_or_at_fault() {
+        let name = "2 judge's cards, drain, a fault, 2 jobs";
+        holds(&Setup { jobs: 2, lanes: 0, drains: 1, faults: 1, hasty: 1, ..of(name, &[JUDGE, JUDGE]) });
+    }
+
+    #[test]
+    fn cards_that_are_left_idle() {
+        let splits = vec![vec![JUDGE, IDLE, AGENTS]];
+        holds(&Setup { splits, hasty: 1, ..of("3 cards, one left idle, 1 job, 1 lane", &[JUDGE, AGENTS, AGENTS]) });
+    }
+
+    #[test]
+    fn mutant_members_that_move_before_their_holds_are_over_are_found() {
+        let splits = vec![vec![AGENTS, JUDGE]];
+        let setup = Setup { splits, mutant: Mutant::MovesEarly, ..of("members move early", &[JUDGE, AGENTS]) };
+        breaks(&setup, &[POOL_KNOWS, SIDES]);
+    }
+
+    #[test]
+    fn mutant_split_that_is_answered_when_asked_for_is_found() {
+        let splits = vec![vec![AGENTS, JUDGE]];
+        let setup =
+            Setup { splits, mutant: Mutant::AnsweredEarly, ..of("a split is answered early", &[JUDGE, AGENTS]) };
+        breaks(&setup, &[IN_FORCE]);
+    }
+
+    #[test]
+    fn mutant_confirmation_that_forgets_its_screening_is_found() {
+        let mutant = Mutant::ForgetsScreening;
+        let setup = Setup { lanes: 0, jobs: 2, mutant, ..of("a confirmation forgets its screening", &[JUDGE, JUDGE]) };
+        breaks(&setup, &[ELSEWHERE]);
+    }
+
+    #[test]
+    fn mutant_undrain_that_is_lost_is_found_by_the_way_to_the_end() {
+        let mutant = Mutant::UndrainIsLost;
+        let setup = Setup { lanes: 0, drains: 1, mutant, ..of("an undrain is lost", &[JUDGE, AGENTS]) };
+
+        let found = explore::<Cards>(&setup, STATES_MOST);
+
+        assert!(found.stuck.is_some() || found.lost.is_some(), "a job beside a card that stays drained has no end");
+    }
+
+    /// These cards with one job and one lane, and nothing that need not be.
+    fn of(name: &'static str, cards: &[Discipline]) -> Setup {
+        Setup {
+            name,
+            cards: cards.to_vec(),
+            bench: false,
+            lanes: 1,
+            jobs: 1,
+            splits: Vec::new(),
+            drains: 0,
+            faults: 0,
+            failures: 0,
+            hasty: 0,
+            late: 0,
+            mutant: Mutant::None,
+        }
+    }
+
+    fn holds(setup: &Setup) {
+        let found = explore::<Cards>(setup, STATES_MOST);
+
+        println!("{}: {} states, {} steps, depth {}", setup.name, found.states, found.edges, found.depth);
+        for (property, story) in &found.broken {
+            println!("broken: {property}\n  {story:?}");
+        }
+        for (what, story) in [("stuck", &found.stuck), ("the end cannot be reached", &found.lost)] {
+            if let Some(story) = story {
+                println!("{what}:\n  {story:?}");
+                tell(setup, story);
+            }
+        }
+        assert!(found.broken.is_empty(), "a property is broken");
+        assert!(found.complete, "the set-up has more than {STATES_MOST} states");
+        assert_eq!(found.stuck, None, "nothing can happen although not all has ended");
+        assert_eq!(found.lost, None, "the end cannot be reached from everywhere");
+    }
+
+    fn breaks(setup: &Setup, by: &[&str]) {
+        let found = explore::<Cards>(setup, STATES_MOST);
+
+        let (property, story) =
+            found.broken.iter().find(|(property, _)| by.contains(property)).expect("the mutant is found");
+        println!("mutant: {}\n  breaks: {property}\n  {story:?}", setup.name);
+    }
+
+    /// Where a story leads to.
+    fn tell(setup: &Setup, story: &[<Cards as World>::Step]) {
+        let mut cards = Cards::fresh(setup);
+        for step in story {
+            cards = cards.after(setup, *step);
+        }
+        println!("  {cards:?}");
+    }
 }
 
 /// Letters and appends take as long as they like.
@@ -203,7 +385,7 @@ fn prompt_records(name: &'static str, lanes: u8, jobs: u8) -> Setup {
 }
 
 fn holds(setup: &Setup) {
-    let found = explore(setup, STATES_MOST);
+    let found = explore::<Rig>(setup, STATES_MOST);
 
     println!("{}: {} states, {} steps, depth {}", setup.name, found.states, found.edges, found.depth);
     for (property, story) in &found.broken {

@@ -12,6 +12,7 @@ use thermite_core::time::{Moment, Span};
 use crate::scenario::{Scenario, dev_run, hold, lane, run};
 
 const T: Moment = Moment::from_millis(1_000_000);
+const LIMIT: Option<Span> = Some(limits::SHARED_DEV_RUN_MAX);
 
 #[test]
 fn a_lane_asks_the_pool_only_once_the_asking_is_durable() {
@@ -28,7 +29,7 @@ fn a_lane_asks_the_pool_only_once_the_asking_is_durable() {
 fn a_granted_hold_starts_only_once_it_is_durable() {
     let mut lane = waiting();
 
-    let granted = lane.handle(T, LaneInput::Granted { dev_run: dev_run(1), hold: hold(1) });
+    let granted = lane.handle(T, LaneInput::Granted { dev_run: dev_run(1), hold: hold(1), limit: LIMIT });
     let recorded = lane.handle(T, LaneInput::HoldRecorded { hold: hold(1) });
 
     let record = LaneEffect::RecordHold { dev_run: dev_run(1), hold: hold(1) };
@@ -40,9 +41,9 @@ fn a_granted_hold_starts_only_once_it_is_durable() {
 #[test]
 fn a_burnt_holds_late_record_does_not_start_the_next_hold() {
     let mut lane = waiting();
-    lane.handle(T, LaneInput::Granted { dev_run: dev_run(1), hold: hold(1) });
+    lane.handle(T, LaneInput::Granted { dev_run: dev_run(1), hold: hold(1), limit: LIMIT });
     lane.handle(T, LaneInput::Requeued { hold: hold(1) });
-    lane.handle(T, LaneInput::Granted { dev_run: dev_run(1), hold: hold(2) });
+    lane.handle(T, LaneInput::Granted { dev_run: dev_run(1), hold: hold(2), limit: LIMIT });
 
     let first = lane.handle(T, LaneInput::HoldRecorded { hold: hold(1) });
     let second = lane.handle(T, LaneInput::HoldRecorded { hold: hold(2) });
@@ -115,7 +116,7 @@ fn a_grant_that_crosses_a_cancel_is_given_back() {
     let mut lane = waiting();
     lane.handle(T, cancel());
 
-    let granted = lane.handle(T, LaneInput::Granted { dev_run: dev_run(1), hold: hold(1) });
+    let granted = lane.handle(T, LaneInput::Granted { dev_run: dev_run(1), hold: hold(1), limit: LIMIT });
 
     let end = DevRunEnd::Cancelled;
     let record = LaneEffect::RecordEnd { dev_run: dev_run(1), end };
@@ -180,7 +181,7 @@ fn the_cause_of_a_stop_before_the_device_is_what_the_end_says() {
 #[test]
 fn a_stop_while_the_hold_is_recorded_burns_it_instead_of_starting() {
     let mut lane = waiting();
-    lane.handle(T, LaneInput::Granted { dev_run: dev_run(1), hold: hold(1) });
+    lane.handle(T, LaneInput::Granted { dev_run: dev_run(1), hold: hold(1), limit: LIMIT });
     lane.handle(T, cancel());
 
     let recorded = lane.handle(T, LaneInput::HoldRecorded { hold: hold(1) });
@@ -320,7 +321,7 @@ fn input() -> impl Strategy<Value = Option<LaneInput>> {
         hold().prop_map(|hold| Some(LaneInput::HoldRecorded { hold })),
         Just(Some(LaneInput::EndRecorded)),
         dev_run().prop_map(|dev_run| Some(LaneInput::InLine { dev_run, ahead: 0 })),
-        (dev_run(), hold()).prop_map(|(dev_run, hold)| Some(LaneInput::Granted { dev_run, hold })),
+        (dev_run(), hold()).prop_map(|(dev_run, hold)| Some(LaneInput::Granted { dev_run, hold, limit: LIMIT })),
         hold().prop_map(|hold| Some(LaneInput::Requeued { hold })),
         dev_run().prop_map(|dev_run| Some(LaneInput::GaveUp { dev_run, why: GaveUp::RunPaused })),
         dev_run().prop_map(|dev_run| Some(LaneInput::WaitCancelled { dev_run })),
@@ -353,7 +354,7 @@ fn waiting() -> Lane {
 
 fn holding() -> Lane {
     let mut lane = waiting();
-    lane.handle(T, LaneInput::Granted { dev_run: dev_run(1), hold: hold(1) });
+    lane.handle(T, LaneInput::Granted { dev_run: dev_run(1), hold: hold(1), limit: LIMIT });
     lane.handle(T, LaneInput::HoldRecorded { hold: hold(1) });
     lane
 }

@@ -1,6 +1,8 @@
 //! The rules of thermite-core as tests: no runtime, in milliseconds.
 
+mod blame;
 mod block;
+mod cards;
 mod cpus;
 mod device;
 mod exhaustive;
@@ -18,6 +20,7 @@ mod runner;
 mod scenario;
 mod scripted;
 mod settled;
+mod split;
 mod stage;
 mod time;
 mod verdict;

@@ -1,5 +1,7 @@
 //! The pool: who gets which device, and how every wait ends (rules A1 to A6, A9, A13 by its numbers, B6, E1, E2).
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 use thermite_core::dev_run::{DevRunEnd, Exit};
 use thermite_core::device::{DeviceInput, MemberEvent};
@@ -8,7 +10,9 @@ use thermite_core::ids::{Arrival, HoldId, Holder, MemberId};
 use thermite_core::job::StageKind;
 use thermite_core::judge_queue::StageResult;
 use thermite_core::limits;
-use thermite_core::pool::{Discipline, JudgeWork, JudgesDevice, Overlooked, Pool, PoolEffect, PoolInput, WorkEntry};
+use thermite_core::pool::{
+    Discipline, JudgeWork, JudgesDevice, Overlooked, Pool, PoolEffect, PoolInput, Wants, WorkEntry,
+};
 use thermite_core::refusal::{GaveUp, Refusal};
 use thermite_core::run::RunState;
 use thermite_core::time::{Moment, Span};
@@ -17,6 +21,7 @@ use thermite_core::wait::{WaitEnd, WaitReason};
 use crate::scenario::{DEVICE, Scenario, dev_run, hold, job, lane, run};
 
 const T: Moment = Moment::from_millis(1_000_000);
+const LIMIT: Option<Span> = Some(limits::SHARED_DEV_RUN_MAX);
 
 #[test]
 fn a_free_device_goes_to_the_one_that_asks() {
@@ -234,7 +239,7 @@ fn one_granted_but_not_started_by_its_latest_moment_is_stopped_and_keeps_its_tur
     let stop = PoolEffect::Stop { hold: hold(1), cause: StopCause::WaitedTooLong };
     assert_eq!(late, [gave_up(1, 2, GaveUp::OutOfService), stop]);
     assert!(!other.iter().any(|effect| matches!(effect, PoolEffect::GrantLane { .. })));
-    assert!(burnt.contains(&PoolEffect::GrantLane { lane: lane(2), dev_run: dev_run(4), hold: hold(2) }));
+    assert!(burnt.contains(&PoolEffect::GrantLane { lane: lane(2), dev_run: dev_run(4), hold: hold(2), limit: LIMIT }));
 }
 
 #[test]
@@ -247,7 +252,7 @@ fn a_grant_nobody_claims_is_burnt_and_the_place_in_the_line_is_kept() {
     let burnt = pool.handle(T + limits::CLAIM_MAX, freed(1, HoldEnd::NotStarted));
 
     assert_eq!(late, [PoolEffect::Void { hold: hold(1) }]);
-    let again = PoolEffect::GrantLane { lane: lane(1), dev_run: dev_run(2), hold: hold(2) };
+    let again = PoolEffect::GrantLane { lane: lane(1), dev_run: dev_run(2), hold: hold(2), limit: LIMIT };
     assert_eq!(burnt, [PoolEffect::Requeued { lane: lane(1), hold: hold(1) }, again]);
 }
 
@@ -274,7 +279,7 @@ fn a_number_given_back_unused_is_not_used_again() {
 
     let next = pool.handle(T, ask(2, 4, 5));
 
-    assert!(next.contains(&PoolEffect::GrantLane { lane: lane(2), dev_run: dev_run(4), hold: hold(2) }));
+    assert!(next.contains(&PoolEffect::GrantLane { lane: lane(2), dev_run: dev_run(4), hold: hold(2), limit: LIMIT }));
 }
 
 #[test]
@@ -285,7 +290,7 @@ fn nothing_is_granted_before_the_judge_has_told_its_work() {
     let after = pool.handle(T, work(1, vec![]));
 
     assert_eq!(before, [PoolEffect::InLine { lane: lane(1), dev_run: dev_run(2), ahead: 0 }]);
-    assert!(after.contains(&PoolEffect::GrantLane { lane: lane(1), dev_run: dev_run(2), hold: hold(1) }));
+    assert!(after.contains(&PoolEffect::GrantLane { lane: lane(1), dev_run: dev_run(2), hold: hold(1), limit: LIMIT }));
 }
 
 #[test]
@@ -317,7 +322,7 @@ fn a_device_that_said_it_is_gone_is_granted_only_after_it_is_ready() {
 
     assert_eq!(asked.len(), 1);
     assert_eq!(reason, WaitReason::NoReadyDevice { why: "pid 7".to_owned() });
-    assert_eq!(ready, [PoolEffect::GrantLane { lane: lane(2), dev_run: dev_run(4), hold: hold(2) }]);
+    assert_eq!(ready, [PoolEffect::GrantLane { lane: lane(2), dev_run: dev_run(4), hold: hold(2), limit: LIMIT }]);
 }
 
 #[test]
@@ -576,6 +581,8 @@ fn entry(n: u8, arrival: u64) -> WorkEntry {
         paused: false,
         screened_on: None,
         running_on: None,
+        wants: Wants::Device,
+        failed_on: BTreeSet::new(),
     }
 }
 

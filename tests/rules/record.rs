@@ -237,7 +237,9 @@ fn decided(
 ) -> VerdictRecord {
     match Rig::new(plan).run(answer) {
         StageEnd::Decided { record, .. } => *record,
-        end @ (StageEnd::ChangeFailed { .. } | StageEnd::Infrastructure { .. }) => panic!("{end:?}"),
+        end @ (StageEnd::Built { .. } | StageEnd::ChangeFailed { .. } | StageEnd::Infrastructure { .. }) => {
+            panic!("{end:?}")
+        }
     }
 }
 

@@ -368,8 +368,8 @@ impl Scenario {
         for effect in effects {
             self.letters.push_back(match effect {
                 PoolEffect::InLine { lane, dev_run, ahead } => Letter::Lane(lane, LaneInput::InLine { dev_run, ahead }),
-                PoolEffect::GrantLane { lane, dev_run, hold } => {
-                    Letter::Lane(lane, LaneInput::Granted { dev_run, hold })
+                PoolEffect::GrantLane { lane, dev_run, hold, limit } => {
+                    Letter::Lane(lane, LaneInput::Granted { dev_run, hold, limit })
                 }
                 PoolEffect::GrantJudge { hold, serves } => Letter::Judge(JudgeInput::Granted { hold, serves }),
                 PoolEffect::GaveUp { lane, dev_run, why } => Letter::Lane(lane, LaneInput::GaveUp { dev_run, why }),
@@ -382,6 +382,7 @@ impl Scenario {
                     Letter::Judge(JudgeInput::HoldEnded { hold, how })
                 }
                 PoolEffect::WorkTaken { version } => Letter::Judge(JudgeInput::WorkTaken { version }),
+                PoolEffect::SplitSet { .. } => unreachable!("one device is not split"),
                 PoolEffect::Void { hold } => Letter::Device(DeviceInput::Void { number: hold.number }),
                 PoolEffect::Stop { hold, cause } => Letter::Device(DeviceInput::Stop { number: hold.number, cause }),
             });
@@ -399,6 +400,7 @@ impl Scenario {
                     self.letters.push_back(Letter::Device(DeviceInput::Emptied { number }));
                 }
                 DeviceEffect::Sweep | DeviceEffect::StartDevRun { .. } | DeviceEffect::StopProcesses { .. } => {}
+                DeviceEffect::Look | DeviceEffect::Distrust => unreachable!("the device is no card"),
                 DeviceEffect::StageOpen { number } => self.stage = Some(hold(number)),
                 DeviceEffect::Tell(event) => {
                     self.letters.push_back(Letter::Pool(PoolInput::Member { member: DEVICE, event }));
@@ -421,6 +423,9 @@ impl Scenario {
                 JudgeEffect::StartStage { hold, job, .. } => {
                     self.jobs_started.push(job);
                     Letter::Device(DeviceInput::Start { number: hold.number, by: Holder::Judge, limit: None })
+                }
+                JudgeEffect::StartBuild { .. } | JudgeEffect::CardFault { .. } => {
+                    unreachable!("one device has no bench, and no other card")
                 }
                 JudgeEffect::EndHold { hold } => {
                     Letter::Device(DeviceInput::Stop { number: hold.number, cause: StopCause::StageOver })

@@ -7,7 +7,7 @@ use thermite_core::job::{JobSpec, PinnedChange, StageKind};
 use thermite_core::noise::{HarnessAlarm, Noise};
 use thermite_core::readiness::{Clocks, Reading, Signal, SignalState, ThrottleCounter, names};
 use thermite_core::record::{MeasuredOn, Screened};
-use thermite_core::stage::{Directive, Stage, StageEnd, StagePlan, StageStep, StepReport};
+use thermite_core::stage::{Directive, Stage, StageEnd, StagePart, StagePlan, StageStep, StepReport};
 use thermite_core::time::{Moment, Span};
 
 /// When scripted stages begin, by the wall clock.
@@ -38,6 +38,7 @@ pub(crate) fn plan() -> StagePlan {
         look_every: Span::seconds(5),
         ready_wait_max: Span::seconds(180),
         wall_ms: WALL_MS,
+        part: StagePart::Whole,
     }
 }
 

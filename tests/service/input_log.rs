@@ -196,6 +196,7 @@ fn logged(data: &Path, sizes: Sizes, rounds: u64) -> PathBuf {
         device.script_dev_runs(|_| DevRunScript::lasting(Span::ZERO));
         let setup = RigSetup {
             members: vec![device.ports(MemberId(0))],
+            bench: None,
             workspaces: Rc::new(ScriptedWorkspaces::new(Target::Cpu)),
             records: Rc::new(MemoryRecords::new()),
             clock,

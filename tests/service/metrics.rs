@@ -105,7 +105,7 @@ fn the_text_is_strict_and_its_labels_are_few() {
         .keys()
         .filter_map(|name| Some(name.split_once("{")?.1.split_once('=')?.0.to_owned()))
         .collect();
-    let known = ["by", "cause", "end", "holder", "kind", "outcome", "result", "state"];
+    let known = ["by", "cause", "device", "end", "holder", "kind", "outcome", "result", "state"];
     assert!(names.iter().all(|name| known.contains(&name.as_str())), "{names:?}");
     assert!(!answer.text().contains(run.trim_start_matches("/v1/runs/")), "a label names a run");
     rig.end();

@@ -231,7 +231,9 @@ fn decided(plan: StagePlan, factor: f64, faults: Faults) -> VerdictRecord {
     });
     match end {
         StageEnd::Decided { record, .. } => *record,
-        end @ (StageEnd::ChangeFailed { .. } | StageEnd::Infrastructure { .. }) => panic!("{end:?}"),
+        end @ (StageEnd::Built { .. } | StageEnd::ChangeFailed { .. } | StageEnd::Infrastructure { .. }) => {
+            panic!("{end:?}")
+        }
     }
 }
 

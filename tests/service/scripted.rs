@@ -314,6 +314,7 @@ fn assemble_with(ground: Ground, script: Script) -> Parts {
     let executor = Rc::new(ScriptedExecutor { script: script.clone() });
     let setup = RigSetup {
         members: vec![MemberPorts { member: MemberId(0), driver: Rc::new(QuietDriver), executor }],
+        bench: None,
         workspaces: Rc::new(ScriptedWorkspaces),
         records: ground.records,
         clock: Rc::new(BootClock),

@@ -70,7 +70,9 @@ fn record() -> VerdictRecord {
         .run(|now, step| scripted::well(now, step, 0.9, now.as_millis() % 90_000));
     match end {
         StageEnd::Decided { record, .. } => *record,
-        end @ (StageEnd::ChangeFailed { .. } | StageEnd::Infrastructure { .. }) => panic!("{end:?}"),
+        end @ (StageEnd::Built { .. } | StageEnd::ChangeFailed { .. } | StageEnd::Infrastructure { .. }) => {
+            panic!("{end:?}")
+        }
     }
 }
 

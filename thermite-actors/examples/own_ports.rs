@@ -47,6 +47,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let device = Rc::new(Device { clock: clock.clone(), running: Rc::default() });
         let rig = Rig::start(RigSetup {
             members: vec![MemberPorts { member: MemberId(0), driver: device.clone(), executor: device }],
+            bench: None,
             workspaces: Rc::new(Functions),
             records: Rc::new(Log::default()),
             clock,

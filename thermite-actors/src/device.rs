@@ -8,6 +8,7 @@ use actix::prelude::*;
 use futures_util::future::LocalBoxFuture;
 use tracing::{debug, info};
 
+use thermite_core::contract::Target;
 use thermite_core::dev_run::DevRunSpec;
 use thermite_core::device::{Device, DeviceEffect, DeviceInput, DeviceState, MemberEvent};
 use thermite_core::ids::{HoldId, Holder, MemberId};
@@ -19,7 +20,7 @@ use thermite_core::stage::{StageStep, StepReport};
 use crate::alarm::Alarm;
 use crate::events::Events;
 use crate::input_log::Traced;
-use crate::judge_queue::{JudgeQueueActor, StageOpened};
+use crate::judge_queue::{Distrust, JudgeQueueActor, StageOpened};
 use crate::member::{EndLeftovers, LookAtLeftovers, LookAtMember, MemberLook, RunStep, StartDevRun, ToMember};
 use crate::pool::{PoolActor, ToPool};
 use crate::ports::{Clock, Executor, InputLog, Leftovers, MemberPorts, StageRef, StopProof, TargetDriver};
@@ -62,6 +63,9 @@ impl DeviceActor {
         judge: Addr<JudgeQueueActor>,
     ) -> DeviceActor {
         let (mut device, mut first) = Device::new(clock.now(), ports.member, past.last);
+        if ports.member != MemberId::BENCH && ports.driver.facts().target == Target::CudaGpu {
+            device = device.as_card();
+        }
         let kept_out = past.quarantine.map(|why| device.handle(clock.now(), DeviceInput::Quarantine { why }));
         first.extend(kept_out.into_iter().flatten());
         DeviceActor {
@@ -121,6 +125,17 @@ impl DeviceActor {
                         );
                     }));
                 }
+                DeviceEffect::Look => {
+                    let read = self.driver.read().into_actor(self);
+                    ctx.spawn(read.map(|read, device, ctx| {
+                        let (fault, busy) = match read {
+                            Ok(reading) => (None, reading.not_ready()),
+                            Err(fault) => (Some(fault.to_string()), None),
+                        };
+                        device.take(DeviceInput::Looked { fault, busy }, ctx);
+                    }));
+                }
+                DeviceEffect::Distrust => self.judge.do_send(Distrust { uuid: self.driver.facts().uuid }),
                 DeviceEffect::Tell(event) => {
                     if let MemberEvent::Freed { number, .. } = &event {
                         self.specs.remove(number);
@@ -133,7 +148,9 @@ impl DeviceActor {
             }
         }
         self.listen_for_fault(ctx);
-        self.events.tell(RigHappening::Device { member: self.member(), state: self.device.view() });
+        if self.member() != MemberId::BENCH {
+            self.events.tell(RigHappening::Device { member: self.member(), state: self.device.view() });
+        }
         let deadline = self.device.next_deadline().map(|next| next.0);
         self.alarm.set(ctx, &self.clock, deadline, Self::ring);
     }
@@ -223,7 +240,7 @@ impl Handler<StartDevRun> for DeviceActor {
 impl Handler<RunStep> for DeviceActor {
     type Result = ResponseFuture<StepReport>;
 
-    fn handle(&mut self, msg: RunStep, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, msg: RunStep, ctx: &mut Self::Context) -> Self::Result {
         // A block cannot be asked for without a live hold (rule A1).
         if !self.device.judge_may(msg.hold) {
             let why = format!("{} is over", msg.hold);
@@ -231,11 +248,15 @@ impl Handler<RunStep> for DeviceActor {
         }
         match msg.step {
             StageStep::Look => {
-                let read = self.driver.read();
+                let (read, device) = (self.driver.read(), ctx.address());
                 Box::pin(async move {
                     match read.await {
                         Ok(reading) => StepReport::Looked { reading },
-                        Err(fault) => StepReport::NotCarriedOut { why: fault.to_string() },
+                        Err(fault) => {
+                            // Not the stage's alone: the card goes out of service once the stage has ended (rule B10).
+                            device.do_send(ToMember(DeviceInput::AtFault { why: fault.to_string() }));
+                            StepReport::NotCarriedOut { why: fault.to_string() }
+                        }
                     }
                 })
             }
@@ -259,6 +280,8 @@ impl Handler<LookAtMember> for DeviceActor {
             state: self.device.view(),
             refused: self.device.refused(),
             containment: self.executor.containment(),
+            index: self.driver.index(),
+            reading: self.driver.latest(),
         }
     }
 }

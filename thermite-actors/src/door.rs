@@ -22,9 +22,11 @@ use thermite_core::log::LogEntry;
 use thermite_core::pool::{Discipline, Pool, PoolInput};
 use thermite_core::refusal::{InfrastructureFailure, Refusal};
 use thermite_core::run::{RunSpec, RunState};
+use thermite_core::split::CardFact;
 use thermite_core::time::Span;
 
 use crate::alarm::Alarm;
+use crate::bench::BenchDriver;
 use crate::device::{DeviceActor, DevicePast};
 use crate::events::Events;
 use crate::input_log::Traced;
@@ -33,7 +35,7 @@ use crate::lane::{AskLane, AwaitEnd, LaneActor, LookAtLane, ToLane};
 use crate::member::{EndLeftovers, MemberDoors};
 use crate::outbox::{Append, DiskRoom, Outbox};
 use crate::pool::{PoolActor, ToPool, Watchdog};
-use crate::ports::{Clock, DeviceFacts, Ids, Records, RunRequest, StopProof, WhichEnded, Workspaces};
+use crate::ports::{Clock, DeviceFacts, Ids, MemberPorts, Records, RunRequest, StopProof, WhichEnded, Workspaces};
 use crate::rig::{AskDevRun, No, Queued, RigSetup, SubmitJob, Submitted};
 use crate::view::{DevRunRow, JobRow, RigEvent, RigView};
 
@@ -44,10 +46,12 @@ mod look;
 mod noise;
 mod over;
 pub(crate) mod settings;
+pub(crate) mod split;
 pub(crate) mod why;
 
 use askings::Askings;
 pub(crate) use noise::{AskClear, AskNoiseAgain, LookAtNoise};
+use split::Cards;
 
 /// Asks for a run.
 #[derive(Message)]
@@ -143,6 +147,9 @@ struct Actors {
     outbox: Addr<Outbox>,
     lanes: BTreeMap<LaneId, Addr<LaneActor>>,
     members: BTreeMap<MemberId, MemberDoors>,
+    /// Where jobs are built before they ask for a card, where there is such a place.
+    bench: Option<MemberDoors>,
+    cards: Cards,
     workspaces: Rc<dyn Workspaces>,
     records: Rc<dyn Records>,
     clock: Rc<dyn Clock>,
@@ -168,7 +175,7 @@ pub(crate) struct Door {
 pub(crate) async fn open(
     setup: RigSetup,
 ) -> Result<(Addr<Door>, broadcast::Sender<Arc<RigEvent>>), InfrastructureFailure> {
-    let RigSetup { members, workspaces, records, clock, ids, inputs, settings } = setup;
+    let RigSetup { members, bench, workspaces, records, clock, ids, inputs, settings } = setup;
     let failed = |fault: crate::ports::RecordsFault| InfrastructureFailure::Records { why: fault.0 };
     let past = records.load().await.map_err(failed)?;
     let checked = past.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.position);
@@ -184,10 +191,25 @@ pub(crate) async fn open(
     let outbox = Outbox::new(records.clone(), checked, past, events.clone(), pool.clone()).start();
     append(&outbox, start_entries(&history)).await?;
 
-    let disciplines: Vec<(MemberId, Discipline)> =
-        members.iter().map(|ports| (ports.member, Discipline::JudgeFirst)).collect();
+    let card = |ports: &MemberPorts| {
+        let DeviceFacts { uuid, model, .. } = ports.driver.facts();
+        CardFact { member: ports.member, uuid, model }
+    };
+    let cards = Cards::at_start(members.iter().map(card).collect(), &history.split, bench.is_some());
+    let mut at_start = Pool::new(cards.disciplines());
+    for card in cards.all.iter().filter(|card| history.drained.contains(&card.uuid)) {
+        at_start.handle(clock.now(), PoolInput::Drain { member: card.member, drained: true });
+    }
     let mut doors = BTreeMap::new();
     let mut judged = BTreeMap::new();
+    let bench = bench.map(|executor| {
+        let ports = MemberPorts { member: MemberId::BENCH, driver: Rc::new(BenchDriver { target }), executor };
+        let past = DevicePast { last: history.last_hold(MemberId::BENCH), quarantine: None };
+        let (clock, inputs) = (clock.clone(), inputs.clone());
+        MemberDoors::of(
+            &DeviceActor::new(ports, past, clock, inputs, events.clone(), pool.clone(), judge.clone()).start(),
+        )
+    });
     for ports in members {
         let (member, facts): (MemberId, DeviceFacts) = (ports.member, ports.driver.facts());
         let quarantine = history.quarantined.get(&facts.uuid).cloned();
@@ -209,19 +231,22 @@ pub(crate) async fn open(
     let given =
         settings::Given { dev_run_wait: settings.dev_run_wait, lanes_most: settings.lanes_most, turn: Arc::default() };
     pool_ctx.run(PoolActor {
-        pool: Traced::new(Pool::new(disciplines), inputs.clone()),
+        pool: Traced::new(at_start, inputs.clone()),
         clock: clock.clone(),
         events: events.clone(),
-        members: doors.clone(),
+        members: doors.iter().map(|(id, doors)| (*id, doors.clone())).chain(bench_member(&bench)).collect(),
         lanes: lanes.clone(),
         judge: judge.clone(),
         watchdog: Watchdog::default(),
         alarm: Alarm::default(),
+        splitters: Vec::new(),
     });
     judge_ctx.run(JudgeQueueActor::new(
         &history,
         JudgeBirth {
             members: judged,
+            bench: bench.clone(),
+            split: cards.for_judge(),
             clock: clock.clone(),
             inputs,
             ids: ids.clone(),
@@ -232,7 +257,20 @@ pub(crate) async fn open(
         },
     ));
     let dev_run_wait = Rc::new(Cell::new(given.wait(history.settings)));
-    let actors = Actors { dev_run_wait, pool, judge, outbox, lanes, members: doors, workspaces, records, clock, ids };
+    let actors = Actors {
+        dev_run_wait,
+        pool,
+        judge,
+        outbox,
+        lanes,
+        members: doors,
+        bench,
+        cards,
+        workspaces,
+        records,
+        clock,
+        ids,
+    };
     actix::spawn(herald::tell(actors.clone(), events.clone(), events.sender().subscribe()));
     let door = Door {
         actors,
@@ -247,6 +285,18 @@ pub(crate) async fn open(
         no_room: None,
     };
     Ok((door.start(), events.sender()))
+}
+
+/// The bench as a member of the pool, where there is one.
+fn bench_member(bench: &Option<MemberDoors>) -> impl Iterator<Item = (MemberId, MemberDoors)> {
+    bench.clone().map(|doors| (MemberId::BENCH, doors)).into_iter()
+}
+
+impl Actors {
+    /// All that can be held: the devices, and the bench.
+    fn holdable(&self) -> impl Iterator<Item = (MemberId, MemberDoors)> {
+        self.members.iter().map(|(id, doors)| (*id, doors.clone())).chain(bench_member(&self.bench))
+    }
 }
 
 /// The log's first words of a rig's life: development runs under way when it died are over, and their lanes are told.

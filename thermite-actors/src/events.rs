@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tokio::sync::{Notify, broadcast};
 
 use thermite_core::limits;
+use thermite_core::time::Moment;
 
 use crate::ports::Clock;
 use crate::view::{RigEvent, RigHappening};
@@ -32,6 +33,11 @@ impl Events {
     /// Whether anyone listens beside the herald.
     pub(crate) fn heard_by_others(&self) -> bool {
         self.sender.receiver_count() > 1
+    }
+
+    /// The moment it is, on the rig's clock.
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
     }
 
     /// Says that some development run may stand differently, so that the herald looks.

@@ -16,18 +16,18 @@ use thermite_core::ids::{HoldId, Holder, JobId, MemberId, RunId};
 use thermite_core::input_log::{Answer, JudgeTakes, StageTakes};
 use thermite_core::job::{JobOutcome, JobSpec, StageKind};
 use thermite_core::judge_queue::{
-    JudgeEffect, JudgeFact, JudgeInput, JudgeQueue, LiveJob, StageResult, Submit, Ticket,
+    Builds, JudgeEffect, JudgeFact, JudgeInput, JudgeQueue, LiveJob, StageResult, Submit, Ticket,
 };
 use thermite_core::limits;
 use thermite_core::log::LogEntry;
 use thermite_core::noise::{HarnessAlarm, Noise, NoiseKey};
 use thermite_core::pool::PoolInput;
 use thermite_core::readiness::look_every;
-use thermite_core::record::{AttemptAudit, MeasuredOn, Screened, VerdictRecord};
+use thermite_core::record::{Artefacts, AttemptAudit, MeasuredOn, Screened, VerdictRecord};
 use thermite_core::refusal::InfrastructureFailure;
 use thermite_core::run::{RunSpec, RunState};
 use thermite_core::settled::{self, Settled, SettledVerdict};
-use thermite_core::stage::{Directive, Stage, StageEnd, StagePlan, StageStep, StageView, StepReport};
+use thermite_core::stage::{Directive, Stage, StageEnd, StagePart, StagePlan, StageStep, StageView, StepReport};
 use thermite_core::time::Moment;
 use thermite_core::verdict::Verdict;
 
@@ -45,7 +45,7 @@ mod noise;
 mod reuse;
 mod stages;
 
-pub(crate) use noise::{ForgetAlarm, ForgetNoise};
+pub(crate) use noise::{Distrust, ForgetAlarm, ForgetNoise};
 
 /// Says something to the judge queue.
 #[derive(Message)]
@@ -57,6 +57,15 @@ pub(crate) struct ToJudge(pub(crate) JudgeInput);
 #[rtype(result = "()")]
 pub(crate) struct StageOpened {
     pub(crate) hold: HoldId,
+}
+
+/// The cards are given out anew (rule B9).
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct NewSplit {
+    /// The devices that judge, the first of them first.
+    pub(crate) judging: Vec<MemberId>,
+    pub(crate) builds: Builds,
 }
 
 /// Starts a run; answered once it is durable.
@@ -168,11 +177,17 @@ pub(crate) struct JudgeQueueActor {
     /// Those on their way to the records, with their keys.
     settling: BTreeMap<JobId, (String, SettledVerdict)>,
     claimed: BTreeMap<HoldId, Claimed>,
+    /// What the bench has built, by job: for which stage and attempt.
+    built: BTreeMap<JobId, (StageKind, u32, Artefacts)>,
     closed: BTreeMap<HoldId, Closed>,
     submitters: BTreeMap<JobId, Vec<Submitter>>,
     /// In order of asking, which is the order of their answers.
     run_askers: BTreeMap<RunId, VecDeque<oneshot::Sender<Result<RunState, No>>>>,
     members: BTreeMap<MemberId, (MemberDoors, DeviceFacts)>,
+    /// The devices that judge: all of one model (rule B8).
+    judging: Vec<MemberId>,
+    /// Where jobs are built before they ask for a card, where there is such a place.
+    bench: Option<MemberDoors>,
     clock: Rc<dyn Clock>,
     inputs: Rc<dyn InputLog>,
     ids: Rc<dyn Ids>,
@@ -186,6 +201,8 @@ pub(crate) struct JudgeQueueActor {
 /// What a judge queue's actor is born with.
 pub(crate) struct JudgeBirth {
     pub(crate) members: BTreeMap<MemberId, (MemberDoors, DeviceFacts)>,
+    pub(crate) bench: Option<MemberDoors>,
+    pub(crate) split: NewSplit,
     pub(crate) clock: Rc<dyn Clock>,
     pub(crate) inputs: Rc<dyn InputLog>,
     pub(crate) ids: Rc<dyn Ids>,
@@ -197,10 +214,11 @@ pub(crate) struct JudgeBirth {
 
 impl JudgeQueueActor {
     pub(crate) fn new(history: &RigHistory, birth: JudgeBirth) -> JudgeQueueActor {
-        let JudgeBirth { members, clock, inputs, ids, events, workspaces, pool, outbox } = birth;
-        let device = members.values().next().map(|member| member.1.clone());
+        let JudgeBirth { members, bench, split, clock, inputs, ids, events, workspaces, pool, outbox } = birth;
+        let NewSplit { judging, builds } = split;
+        let device = judging_device(&judging, &members).cloned();
         let same = |spec: &JobSpec| same_change(spec, device.as_ref());
-        let mut queue = JudgeQueue::new(members.len());
+        let mut queue = JudgeQueue::new(judging.len()).building(builds);
         queue.restore(history, same, |spec| spec.pinned.kit.contract.stage_worst());
         let open = history.jobs.iter().filter(|(_, job)| job.end.is_none());
         JudgeQueueActor {
@@ -216,10 +234,13 @@ impl JudgeQueueActor {
             settled: history.settled.clone(),
             settling: BTreeMap::new(),
             claimed: BTreeMap::new(),
+            built: BTreeMap::new(),
             closed: BTreeMap::new(),
             submitters: BTreeMap::new(),
             run_askers: BTreeMap::new(),
             members,
+            judging,
+            bench,
             clock,
             inputs,
             ids,
@@ -250,10 +271,17 @@ impl JudgeQueueActor {
                 JudgeEffect::ReleaseUnused { hold } => {
                     self.pool.do_send(ToPool(PoolInput::ReleaseUnused { by: Holder::Judge, hold }));
                 }
-                JudgeEffect::StartStage { hold, job, stage, attempt } => {
+                JudgeEffect::StartStage { hold, job, stage, attempt }
+                | JudgeEffect::StartBuild { hold, job, stage, attempt } => {
                     let claimed = Claimed { job, stage, attempt, steps: None, asked: false, builds_done: false };
                     self.claimed.insert(hold, claimed);
                     self.tell_member(hold, DeviceInput::Start { number: hold.number, by: Holder::Judge, limit: None });
+                }
+                JudgeEffect::CardFault { member, why } => {
+                    warn!(%member, %why, "card is at fault");
+                    if let Some(doors) = self.doors(member) {
+                        doors.input.do_send(ToMember(DeviceInput::AtFault { why }));
+                    }
                 }
                 JudgeEffect::EndHold { hold } => {
                     self.claimed.remove(&hold);
@@ -279,6 +307,7 @@ impl JudgeQueueActor {
                 JudgeEffect::JobEnded { job, outcome } => {
                     info!(%job, ?outcome, "verdict");
                     self.specs.remove(&job);
+                    self.built.remove(&job);
                     self.screened.remove(&job);
                     self.since.remove(&job);
                     if let Some((key, verdict)) = self.settling.remove(&job) {
@@ -293,7 +322,7 @@ impl JudgeQueueActor {
 
     fn kept(&self) -> usize {
         let of_jobs = self.specs.len() + self.job_keys.len() + self.screened.len() + self.since.len();
-        let of_stages = self.claimed.len() + self.closed.len();
+        let of_stages = self.claimed.len() + self.closed.len() + self.built.len();
         of_jobs + of_stages + self.submitters.len() + self.run_askers.values().map(VecDeque::len).sum::<usize>()
     }
 
@@ -311,9 +340,16 @@ impl JudgeQueueActor {
     }
 
     fn tell_member(&self, hold: HoldId, input: DeviceInput) {
-        if let Some((doors, _)) = self.members.get(&hold.member) {
+        if let Some(doors) = self.doors(hold.member) {
             doors.input.do_send(ToMember(input));
         }
+    }
+
+    fn doors(&self, member: MemberId) -> Option<&MemberDoors> {
+        if member == MemberId::BENCH {
+            return self.bench.as_ref();
+        }
+        self.members.get(&member).map(|known| &known.0)
     }
 
     /// Makes a job's facts durable. A submission is answered with the fault where they cannot be; what has happened is
@@ -343,6 +379,7 @@ impl JudgeQueueActor {
             | JudgeFact::AttemptFailed { hold, .. }
             | JudgeFact::Ended { hold: Some(hold), .. } => self.closed.remove(hold),
             JudgeFact::Submitted
+            | JudgeFact::BuildStarted { .. }
             | JudgeFact::StageStarted { .. }
             | JudgeFact::SentBack
             | JudgeFact::Ended { hold: None, .. }
@@ -357,6 +394,9 @@ impl JudgeQueueActor {
                 .specs
                 .get(&job)
                 .map(|spec| LogEntry::JobSubmitted { spec: spec.clone(), key: self.job_keys.remove(&job) }),
+            JudgeFact::BuildStarted { stage, attempt, hold } => {
+                Some(LogEntry::BuildStarted { job, stage, attempt, hold })
+            }
             JudgeFact::StageStarted { stage, attempt, hold } => {
                 Some(LogEntry::StageStarted { job, stage, attempt, hold })
             }
@@ -396,6 +436,14 @@ impl JudgeQueueActor {
     }
 }
 
+/// The first device that judges: all of them are of its model.
+fn judging_device<'a>(
+    judging: &[MemberId],
+    members: &'a BTreeMap<MemberId, (MemberDoors, DeviceFacts)>,
+) -> Option<&'a DeviceFacts> {
+    judging.first().and_then(|member| members.get(member)).map(|member| &member.1)
+}
+
 /// What makes two askings the same (rule D5).
 fn same_change(spec: &JobSpec, device: Option<&DeviceFacts>) -> String {
     settled::key(&spec.pinned, device.map_or("", |device| device.model.as_str()))
@@ -424,6 +472,17 @@ impl Handler<ToJudge> for JudgeQueueActor {
             self.note_cut_off(&claimed, ctx);
         }
         self.take(msg.0, ctx);
+    }
+}
+
+impl Handler<NewSplit> for JudgeQueueActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: NewSplit, ctx: &mut Self::Context) {
+        let NewSplit { judging, builds } = msg;
+        let devices = judging.len();
+        self.judging = judging;
+        self.take(JudgeInput::NewSplit { judging: devices, builds }, ctx);
     }
 }
 
@@ -476,7 +535,7 @@ impl Handler<SubmitPinned> for JudgeQueueActor {
 
     fn handle(&mut self, msg: SubmitPinned, ctx: &mut Self::Context) -> Self::Result {
         let SubmitPinned { spec, key } = msg;
-        let device = self.members.values().next().map(|member| &member.1);
+        let device = judging_device(&self.judging, &self.members);
         let submit = Submit {
             job: spec.job,
             run: spec.run,

@@ -243,7 +243,7 @@ impl Handler<AskLane> for LaneActor {
             dev_run: msg.spec.dev_run,
             run: msg.spec.run,
             arrival: msg.arrival,
-            limit: Some(msg.spec.contract.dev_run_max),
+            limit: msg.spec.contract.dev_run_max,
             caller: msg.caller,
             since: now,
             latest: now + msg.wait,

@@ -5,6 +5,7 @@
 //! machine as those ports. An embedder opens one door, `Rig`.
 
 mod alarm;
+mod bench;
 mod device;
 mod door;
 mod events;

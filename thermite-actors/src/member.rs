@@ -9,6 +9,7 @@ use thermite_core::device::{DeviceInput, DeviceView};
 use thermite_core::ids::HoldId;
 use thermite_core::job::JobSpec;
 use thermite_core::job::StageKind;
+use thermite_core::readiness::Reading;
 use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::Span;
 
@@ -74,6 +75,10 @@ pub struct MemberLook {
     pub refused: u64,
     /// The containment in force there, where it tells.
     pub containment: Option<String>,
+    /// Its place in its driver's own list, where it has one.
+    pub index: Option<u32>,
+    /// The newest reading of a driver that looks all the time.
+    pub reading: Option<Reading>,
 }
 
 /// The doors of one member.

@@ -12,9 +12,13 @@ use actix::prelude::*;
 use tokio::sync::oneshot;
 use tracing::{debug, error, info, warn};
 
+use thermite_core::blame::{Beside, blame};
+use thermite_core::block::TriedBlock;
 use thermite_core::fold::RigHistory;
 use thermite_core::limits;
+use thermite_core::log::LogEntry;
 use thermite_core::pool::PoolInput;
+use thermite_core::record::NoiseSource;
 
 use crate::events::Events;
 use crate::pool::{PoolActor, ToPool};
@@ -56,6 +60,8 @@ struct Pending {
 pub(crate) struct Outbox {
     records: Rc<dyn Records>,
     history: RigHistory,
+    /// Whose development runs ran beside blocks.
+    beside: Beside,
     /// How many entries the log has.
     position: u64,
     /// How many of them the newest checkpoint holds, or the one that is being written.
@@ -82,6 +88,7 @@ impl Outbox {
         Outbox {
             records,
             history,
+            beside: Beside::default(),
             position,
             checked,
             checkpointing: false,
@@ -128,6 +135,7 @@ impl Outbox {
         for pending in batches {
             for entry in pending.batch.entries {
                 debug!(?entry, "recorded");
+                self.note_who_runs(&entry);
                 self.history.apply(entry.clone());
                 self.position += 1;
                 self.events.tell(RigHappening::Recorded { fact: Arc::new(entry) });
@@ -155,6 +163,35 @@ impl Outbox {
                 warn!(%fault, "no checkpoint of the log was written");
             }
         }));
+    }
+
+    fn note_who_runs(&mut self, entry: &LogEntry) {
+        let now = self.events.now();
+        if let LogEntry::DevRunStarted { dev_run, .. } = entry {
+            if let Some(known) = self.history.dev_runs.get(dev_run) {
+                self.beside.began(*dev_run, known.spec.lane, now);
+            }
+        } else if let LogEntry::DevRunEnded { dev_run, .. } = entry {
+            self.beside.ended(*dev_run, now);
+        }
+    }
+
+    /// What disturbed the attempts that a batch ends is a fact as they are, in the same batch.
+    fn with_blame(&self, mut batch: Batch) -> Batch {
+        let records = batch.records.iter().map(|record| {
+            let noise_blocks: &[TriedBlock] = match &record.noise {
+                NoiseSource::Measured { blocks, .. } => blocks,
+                NoiseSource::Kept { .. } => &[],
+            };
+            (&record.facts, noise_blocks.iter().chain(&record.blocks))
+        });
+        let audits = batch.audits.iter().map(|audit| (&audit.facts, audit.noise_blocks.iter().chain(&audit.blocks)));
+        let attempts = records.chain(audits);
+        let blamed: Vec<_> = attempts.flat_map(|(facts, blocks)| blame(&facts.on.uuid, blocks, &self.beside)).collect();
+        if !blamed.is_empty() {
+            batch.entries.push(LogEntry::BlocksDisturbed { blamed });
+        }
+        batch
     }
 
     fn tell_pool(&self) {
@@ -197,7 +234,8 @@ impl Handler<Append> for Outbox {
 
     fn handle(&mut self, msg: Append, ctx: &mut Self::Context) -> Self::Result {
         let (done, answer) = oneshot::channel();
-        self.waiting.push_back(Pending { batch: msg.batch, patient: msg.patient, done });
+        let batch = self.with_blame(msg.batch);
+        self.waiting.push_back(Pending { batch, patient: msg.patient, done });
         if self.fault.is_none() {
             self.pump(ctx);
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use actix::prelude::*;
+use tokio::sync::oneshot;
 use tracing::{debug, error};
 
 use thermite_core::device::DeviceInput;
@@ -11,7 +12,7 @@ use thermite_core::ids::{Arrival, DevRunId, Holder, LaneId, MemberId, RunId};
 use thermite_core::input_log::PoolTakes;
 use thermite_core::judge_queue::JudgeInput;
 use thermite_core::lane::LaneInput;
-use thermite_core::pool::{JudgesDevice, Overlooked, Pool, PoolEffect, PoolInput};
+use thermite_core::pool::{Discipline, JudgesDevice, MemberView, Overlooked, Pool, PoolEffect, PoolInput};
 use thermite_core::time::{Moment, Span};
 use thermite_core::wait::Wait;
 
@@ -42,6 +43,14 @@ pub(crate) struct JoinLine {
     pub(crate) latest: Moment,
 }
 
+/// Gives the members out anew; what it answers resolves once that is in force, with a later one where that came between.
+#[derive(Message)]
+#[rtype(result = "oneshot::Receiver<()>")]
+pub(crate) struct SetSplit {
+    pub(crate) version: u64,
+    pub(crate) disciplines: BTreeMap<MemberId, Discipline>,
+}
+
 /// What the pool knows.
 #[derive(Message)]
 #[rtype(result = "PoolLook")]
@@ -52,6 +61,13 @@ pub(crate) struct LookAtPool;
 pub(crate) struct PoolLook {
     pub(crate) waits: Vec<(LaneId, DevRunId, Wait)>,
     pub(crate) device: JudgesDevice,
+    /// How the device stands that a confirmation would get, by where its screening was won (rule B6).
+    pub(crate) confirming: BTreeMap<MemberId, JudgesDevice>,
+    /// How the bench stands, where there is one.
+    pub(crate) bench: Option<JudgesDevice>,
+    pub(crate) members: BTreeMap<MemberId, MemberView>,
+    /// Until when the cards are being given out anew, where they are.
+    pub(crate) new_split: Option<Moment>,
     /// How often the watchdog has found someone.
     pub(crate) overlooked: u64,
 }
@@ -66,6 +82,8 @@ pub(crate) struct PoolActor {
     pub(crate) judge: Addr<JudgeQueueActor>,
     pub(crate) watchdog: Watchdog,
     pub(crate) alarm: Alarm,
+    /// Who waits for a new split to be in force, by its version.
+    pub(crate) splitters: Vec<(u64, oneshot::Sender<()>)>,
 }
 
 /// Reports whoever waits beside a free ready device, once each time it comes to that (rule A9).
@@ -106,7 +124,9 @@ impl PoolActor {
             debug!(?effect, "pool wants");
             match effect {
                 PoolEffect::InLine { lane, dev_run, ahead } => self.lane(lane, LaneInput::InLine { dev_run, ahead }),
-                PoolEffect::GrantLane { lane, dev_run, hold } => self.lane(lane, LaneInput::Granted { dev_run, hold }),
+                PoolEffect::GrantLane { lane, dev_run, hold, limit } => {
+                    self.lane(lane, LaneInput::Granted { dev_run, hold, limit });
+                }
                 PoolEffect::GrantJudge { hold, serves } => self.judge(JudgeInput::Granted { hold, serves }),
                 PoolEffect::GaveUp { lane, dev_run, why } => self.lane(lane, LaneInput::GaveUp { dev_run, why }),
                 PoolEffect::WaitCancelled { lane, dev_run } => self.lane(lane, LaneInput::WaitCancelled { dev_run }),
@@ -118,6 +138,12 @@ impl PoolActor {
                     self.judge(JudgeInput::HoldEnded { hold, how })
                 }
                 PoolEffect::WorkTaken { version } => self.judge(JudgeInput::WorkTaken { version }),
+                PoolEffect::SplitSet { version } => {
+                    for (_, splitter) in self.splitters.extract_if(.., |splitter| splitter.0 <= version) {
+                        // An asker that went away has no use for the answer.
+                        let _ = splitter.send(());
+                    }
+                }
                 PoolEffect::Void { hold } => self.member(hold.member, DeviceInput::Void { number: hold.number }),
                 PoolEffect::Stop { hold, cause } => {
                     self.member(hold.member, DeviceInput::Stop { number: hold.number, cause });
@@ -169,18 +195,38 @@ impl Handler<JoinLine> for PoolActor {
     }
 }
 
+impl Handler<SetSplit> for PoolActor {
+    type Result = MessageResult<SetSplit>;
+
+    fn handle(&mut self, msg: SetSplit, ctx: &mut Self::Context) -> Self::Result {
+        let SetSplit { version, disciplines } = msg;
+        let (splitter, in_force) = oneshot::channel();
+        self.splitters.push((version, splitter));
+        self.take(PoolInput::SetSplit { version, disciplines }, ctx);
+        MessageResult(in_force)
+    }
+}
+
 impl Handler<LookAtPool> for PoolActor {
     type Result = PoolLook;
 
     fn handle(&mut self, _: LookAtPool, _: &mut Self::Context) -> PoolLook {
-        PoolLook { waits: self.pool.waits(), device: self.pool.judges_device(), overlooked: self.watchdog.found }
+        PoolLook {
+            waits: self.pool.waits(),
+            device: self.pool.judges_device(),
+            confirming: self.pool.confirming().into_iter().collect(),
+            bench: self.pool.bench(),
+            members: self.pool.members().into_iter().map(|member| (member.member, member)).collect(),
+            new_split: self.pool.new_split(),
+            overlooked: self.watchdog.found,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use thermite_core::device::MemberEvent;
-    use thermite_core::pool::{Discipline, JudgeWork};
+    use thermite_core::pool::JudgeWork;
 
     use super::*;
     use crate::ports::NoInputLog;

@@ -107,6 +107,14 @@ pub trait TargetDriver {
     fn facts(&self) -> DeviceFacts;
     /// Looks at the device once (rules C2, D1, D2); the judge's own share is taken off.
     fn read(&self) -> LocalBoxFuture<'static, Result<Reading, DeviceFault>>;
+    /// Its place in the driver's own list, as the driver's tools count; none where there is no such list.
+    fn index(&self) -> Option<u32> {
+        None
+    }
+    /// The newest reading of a driver that looks all the time; decides nothing.
+    fn latest(&self) -> Option<Reading> {
+        None
+    }
     /// A block begins on it: what its processes use from here on is the judge's own, and what else happens on the
     /// device belongs to the reading after the block (rule D3).
     fn block_begins(&self, watch: BlockWatch) {

@@ -15,17 +15,21 @@ use thermite_core::lane::Caller;
 use thermite_core::refusal::{InfrastructureFailure, Refusal};
 use thermite_core::run::RunState;
 use thermite_core::settings::LiveSettings;
+use thermite_core::split::SplitAsk;
 use thermite_core::why::Explanation;
 
 use crate::door::{self, Door};
 use crate::noise::DeviceNoise;
-use crate::ports::{Clock, Ids, InputLog, MemberPorts, Records, RigSettings, RunRequest, Workspaces};
-use crate::view::{DevRunRow, JobRow, RigEvent, RigView, RunRow, SettingsView};
+use crate::ports::{Clock, Executor, Ids, InputLog, MemberPorts, Records, RigSettings, RunRequest, Workspaces};
+use crate::view::{DevRunRow, JobRow, RigEvent, RigView, RunRow, SettingsView, SplitView};
 
 /// Everything a rig is made of.
 pub struct RigSetup {
     /// Its devices with the ports that work them.
     pub members: Vec<MemberPorts>,
+    /// Where jobs are built on a rig whose cards are split (rule B7): an executor of its own, off the judge's CPUs.
+    /// Without one each job is built under its hold.
+    pub bench: Option<Rc<dyn Executor>>,
     /// Repositories and worktrees.
     pub workspaces: Rc<dyn Workspaces>,
     /// The log.
@@ -220,6 +224,42 @@ impl Rig {
     /// Refused where they cannot be, or have been set meanwhile.
     pub async fn set(&self, settings: LiveSettings, read: Option<u64>) -> Result<SettingsView, No> {
         self.ask_door(door::settings::ChangeSettings { settings, read }).await?
+    }
+
+    /// Which cards are the judge's and which the agents'.
+    ///
+    /// # Errors
+    /// Where the rig has ended.
+    pub async fn split(&self) -> Result<SplitView, No> {
+        self.ask_door(door::split::LookAtSplit).await?
+    }
+
+    /// Gives the cards out anew; answers once it is durable and in force (rule B9). What has a device is stopped: the
+    /// judge's jobs go back to the queue and start over, development runs end and their lanes are told to run their
+    /// commands again; who waits keeps place and end. With `read`, only where its revision is still that one. The
+    /// latest asked one wins.
+    ///
+    /// # Errors
+    /// Refused where it cannot be, with the reason, or has been set meanwhile.
+    pub async fn set_split(&self, ask: SplitAsk, read: Option<u64>) -> Result<SplitView, No> {
+        self.ask_door(door::split::ChangeSplit { ask, read }).await?
+    }
+
+    /// Has a device finish what it has and take nothing more, also after a restart, until [`Rig::undrain`] (rule B10).
+    /// Draining one that is drained changes nothing.
+    ///
+    /// # Errors
+    /// Refused for a device that is not there.
+    pub async fn drain(&self, device: MemberId) -> Result<(), No> {
+        self.ask_door(door::split::AskDrain { device, drained: true }).await?
+    }
+
+    /// Lets a drained device take work again.
+    ///
+    /// # Errors
+    /// Refused for a device that is not there.
+    pub async fn undrain(&self, device: MemberId) -> Result<(), No> {
+        self.ask_door(door::split::AskDrain { device, drained: false }).await?
     }
 
     /// One development run, over or not.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use thermite_core::blame::Blamed;
 use thermite_core::dev_run::DevRunEnd;
 use thermite_core::device::DeviceView;
 use thermite_core::hold::StopCause;
@@ -12,8 +13,10 @@ use thermite_core::ids::{DevRunId, HoldId, JobId, LaneId, MemberId, RunId};
 use thermite_core::job::{JobOutcome, StageKind};
 use thermite_core::log::LogEntry;
 use thermite_core::noise::Noise;
+use thermite_core::readiness::Reading;
 use thermite_core::run::RunState;
 use thermite_core::settings::LiveSettings;
+use thermite_core::split::SplitAsk;
 use thermite_core::stage::StageView;
 use thermite_core::time::{Moment, Span};
 use thermite_core::wait::Wait;
@@ -82,6 +85,18 @@ pub struct DeviceRow {
     pub state: DeviceView,
     /// Things said under an old hold number, refused (rule A1).
     pub refused: u64,
+    /// Whom it serves (rule B1).
+    #[serde(default)]
+    pub pool: DevicePool,
+    /// Why it serves nobody, where it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<String>,
+    /// Whether it takes nothing more, by somebody's wish (rule B10).
+    #[serde(default)]
+    pub drained: bool,
+    /// Why it is out of service, and how it comes back, where it is (rule B10).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quarantine: Option<Quarantine>,
     /// How what runs on it is contained, such as `namespaces + cgroup`, where that is known.
     #[serde(default)]
     pub containment: Option<String>,
@@ -90,6 +105,88 @@ pub struct DeviceRow {
     /// What its noise means for the kits of runs that are not over, where it does not suit them well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Its place in its driver's own list, as the driver's tools count, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
+    /// The newest reading of a driver that looks all the time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reading: Option<Reading>,
+    /// What disturbed how many of the judge's blocks on it in the rig's life, and beside whose development run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disturbed: Vec<Blamed>,
+}
+
+/// Whom a device serves (rule B1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum DevicePool {
+    /// Judge and lanes, the judge first.
+    #[default]
+    Shared,
+    /// The judge alone.
+    Judge,
+    /// The lanes alone.
+    Agents,
+    /// Nobody.
+    Idle,
+}
+
+/// A device that is out of service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Quarantine {
+    /// Why.
+    pub why: String,
+    /// When it is tried again by itself; none where somebody has to look first.
+    pub next_try: Option<Moment>,
+}
+
+/// Which cards are the judge's and which the agents' (rules B1, B8, B9).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct SplitView {
+    /// How often it was set; another one means that something else is set.
+    pub revision: u64,
+    /// What was asked for last.
+    pub asked: SplitAsk,
+    /// Whether judge and agents share the cards, the judge first.
+    pub shared: bool,
+    /// The judge's cards.
+    pub judge: Vec<CardRow>,
+    /// The agents' cards; the same ones where they are shared.
+    pub agents: Vec<CardRow>,
+    /// Cards that nobody uses.
+    pub idle: Vec<IdleRow>,
+    /// What the rig says of it: why it is not what was asked for, or why cards are idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// When it is in force at the latest, while the holds of the one before it are being ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_force_by: Option<Moment>,
+}
+
+/// One card, as the split names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct CardRow {
+    /// Its place in the rig's list.
+    pub member: MemberId,
+    /// Its UUID.
+    pub uuid: String,
+    /// Its model.
+    pub model: String,
+}
+
+/// One card that nobody uses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct IdleRow {
+    /// The card.
+    #[serde(flatten)]
+    pub card: CardRow,
+    /// Why.
+    pub why: String,
 }
 
 /// One run.

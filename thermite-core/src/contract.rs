@@ -115,8 +115,9 @@ pub struct Contract {
     pub blocks_least: u32,
     /// The largest number of blocks of a stage.
     pub blocks_most: u32,
-    /// How long a development run may hold a shared device.
-    pub dev_run_max: Span,
+    /// How long a development run may hold a device, where the contract says. Where it does not, a shared one 5 minutes
+    /// (rule A5), and one of the agents' own for as long as it takes (rule B2).
+    pub dev_run_max: Option<Span>,
     /// How long a build may take.
     pub build_max: Span,
     /// How long a check may take.
@@ -135,7 +136,7 @@ impl Default for Contract {
             null_margin: 0.0,
             blocks_least: 8,
             blocks_most: 200,
-            dev_run_max: limits::SHARED_DEV_RUN_MAX,
+            dev_run_max: None,
             build_max: limits::BUILD_MAX,
             check_max: limits::CHECK_MAX,
             measure_max: limits::MEASURE_MAX,
@@ -196,7 +197,7 @@ impl Contract {
             });
         }
         for (setting, span) in [
-            ("dev_run_max", self.dev_run_max),
+            ("dev_run_max", self.dev_run_max.unwrap_or(limits::SHARED_DEV_RUN_MAX)),
             ("build_max", self.build_max),
             ("check_max", self.check_max),
             ("measure_max", self.measure_max),

@@ -79,4 +79,6 @@ pub enum DevRunEnd {
     },
     /// The rig ended or died while it ran; run the command again.
     RigEnded,
+    /// The cards were given out anew while it ran; run the command again (rule B9).
+    NewSplit,
 }

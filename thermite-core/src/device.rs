@@ -135,8 +135,8 @@ pub enum DeviceInput {
         /// Pids and what is known of them.
         why: String,
     },
-    /// The device itself is at fault. What has it goes on to its end, whose proof tells in turn; a free one goes out of
-    /// service and is tried again by itself (rule B10).
+    /// The device itself is at fault: once what has it is over it is out of service, and it comes back by itself (rule
+    /// B10).
     AtFault {
         /// The fault in words.
         why: String,
@@ -148,6 +148,13 @@ pub enum DeviceInput {
     },
     /// Somebody has looked: it comes back once it is swept.
     Readmit,
+    /// What a look at a card that is to come back found.
+    Looked {
+        /// What is wrong with it, where something is.
+        fault: Option<String>,
+        /// What keeps it from being quiet, where something does: it does not come back before.
+        busy: Option<String>,
+    },
 }
 
 /// What a device wants done.
@@ -172,6 +179,10 @@ pub enum DeviceEffect {
         /// Whether SIGTERM and grace come first.
         gently: bool,
     },
+    /// Look at the card, and say what was found.
+    Look,
+    /// The card was at fault: what is known of its noise is not to be used any more.
+    Distrust,
     /// Tell the pool.
     Tell(MemberEvent),
 }
@@ -211,8 +222,22 @@ pub struct Device {
     state: DeviceState,
     /// Why it does not go into service when it comes free.
     quarantine: Option<String>,
+    /// A fault of the card that takes it out of service when it comes free.
+    fault: Option<String>,
+    /// How often in a row it went out of service.
+    faults: u32,
+    kind: Kind,
     /// Things said under an old number, refused and counted (rule A1).
     refused: u64,
+}
+
+/// What kind of device it is, as far as its way back goes (rule B10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+enum Kind {
+    /// One that is good once nothing is left on it: a machine's CPUs.
+    Plain,
+    /// A card, which can be at fault itself: it is looked at before it comes back.
+    Card,
 }
 
 /// A device as people see it.
@@ -266,7 +291,20 @@ impl Device {
     /// `last` is the highest hold number that the records know.
     pub fn new(now: Moment, member: MemberId, last: u64) -> (Device, Vec<DeviceEffect>) {
         let state = DeviceState::Sweeping { until: now + limits::PROOF_MAX };
-        (Device { member, last, state, quarantine: None, refused: 0 }, vec![DeviceEffect::Sweep])
+        let device =
+            Device { member, last, state, quarantine: None, fault: None, faults: 0, kind: Kind::Plain, refused: 0 };
+        (device, vec![DeviceEffect::Sweep])
+    }
+
+    /// The same as a card: it is looked at before it comes into service (rule B10).
+    #[must_use]
+    pub fn as_card(self) -> Device {
+        Device { kind: Kind::Card, ..self }
+    }
+
+    /// How often in a row it went out of service.
+    pub fn faults(&self) -> u32 {
+        self.faults
     }
 
     /// Which device it is.
@@ -318,7 +356,7 @@ impl Device {
             DeviceInput::Emptied { number } => match &self.state {
                 DeviceState::Stopping { number: stopping, cause, .. } if *stopping == number => {
                     let over = freed(number, HoldEnd::Stopped(cause.clone()));
-                    self.come_free(&mut out);
+                    self.come_free(now, &mut out);
                     out.push(over);
                 }
                 _ => self.refused += 1,
@@ -331,9 +369,12 @@ impl Device {
             },
             DeviceInput::Swept => {
                 if let DeviceState::Sweeping { .. } = self.state {
-                    self.come_free(&mut out);
-                    if self.state == DeviceState::Ready {
-                        out.push(DeviceEffect::Tell(MemberEvent::Ready { last: self.last }));
+                    match self.kind {
+                        Kind::Plain => self.come_back(&mut out),
+                        Kind::Card => {
+                            self.state = DeviceState::Sweeping { until: now + limits::PROOF_MAX };
+                            out.push(DeviceEffect::Look);
+                        }
                     }
                 }
             }
@@ -342,17 +383,14 @@ impl Device {
                     self.take_out(now, None, why, &mut out);
                 }
             }
-            DeviceInput::AtFault { why } => {
-                if self.state == DeviceState::Ready {
-                    self.take_out(now, None, why, &mut out);
-                }
-            }
+            DeviceInput::AtFault { why } => self.at_fault(now, why, &mut out),
             DeviceInput::Quarantine { why } => {
                 self.quarantine = Some(why);
                 if self.state == DeviceState::Ready {
-                    self.come_free(&mut out);
+                    self.come_free(now, &mut out);
                 }
             }
+            DeviceInput::Looked { fault, busy } => self.looked(now, fault, busy, &mut out),
             DeviceInput::Readmit => {
                 self.quarantine = None;
                 if let DeviceState::Quarantined { .. } = self.state {
@@ -457,15 +495,65 @@ impl Device {
         }
     }
 
-    /// Nothing is left on it: it is free, unless it is to be out of service.
-    fn come_free(&mut self, out: &mut Vec<DeviceEffect>) {
-        match self.quarantine.clone() {
-            None => self.state = DeviceState::Ready,
-            Some(why) => {
-                // `Gone` comes before `Freed`, so that nobody is granted the device between the two.
+    /// Nothing is left on it: it is free, unless it is to be out of service. `Gone` comes before `Freed`, so that nobody
+    /// is granted the device between the two.
+    fn come_free(&mut self, now: Moment, out: &mut Vec<DeviceEffect>) {
+        match (self.quarantine.clone(), self.fault.take()) {
+            (Some(why), _) => {
                 out.push(DeviceEffect::Tell(MemberEvent::Gone { why: why.clone() }));
                 self.state = DeviceState::Quarantined { why };
             }
+            (None, Some(why)) => {
+                self.take_out(now, None, why, out);
+            }
+            (None, None) => {
+                // What held it has come to its end: the card is good again.
+                self.faults = 0;
+                self.state = DeviceState::Ready;
+            }
+        }
+    }
+
+    /// It is swept, and goes into service.
+    fn come_back(&mut self, out: &mut Vec<DeviceEffect>) {
+        match self.quarantine.clone() {
+            Some(why) => {
+                out.push(DeviceEffect::Tell(MemberEvent::Gone { why: why.clone() }));
+                self.state = DeviceState::Quarantined { why };
+            }
+            None => {
+                self.fault = None;
+                self.state = DeviceState::Ready;
+                out.push(DeviceEffect::Tell(MemberEvent::Ready { last: self.last }));
+            }
+        }
+    }
+
+    fn at_fault(&mut self, now: Moment, why: String, out: &mut Vec<DeviceEffect>) {
+        match self.state {
+            DeviceState::Ready => {
+                self.fault = Some(why);
+                self.come_free(now, out);
+            }
+            DeviceState::Sweeping { .. } | DeviceState::Held { .. } | DeviceState::Stopping { .. } => {
+                self.fault.get_or_insert(why);
+            }
+            // It is out of service already, and is looked at before it comes back.
+            DeviceState::Out { .. } | DeviceState::Quarantined { .. } => {}
+        }
+    }
+
+    fn looked(&mut self, now: Moment, fault: Option<String>, busy: Option<String>, out: &mut Vec<DeviceEffect>) {
+        // A look that took longer than the way back may take is about an earlier one.
+        if !matches!(self.state, DeviceState::Sweeping { .. }) {
+            return;
+        }
+        // A card that comes back after a fault must be quiet as well; at the start of the rig whoever is there is waited
+        // for before each block.
+        let busy = busy.filter(|_| self.faults > 0).map(|signals| format!("it is not quiet: {signals}"));
+        match fault.or(busy) {
+            Some(why) => self.take_out(now, None, why, out),
+            None => self.come_back(out),
         }
     }
 
@@ -540,6 +628,7 @@ impl Device {
                     StopCause::Cancelled
                     | StopCause::LimitReached { .. }
                     | StopCause::RigEnding
+                    | StopCause::NewSplit
                     | StopCause::RunEnded
                     | StopCause::WaitedTooLong => true,
                     StopCause::StageOver | StopCause::Exited { .. } | StopCause::StartFailed { .. } => false,
@@ -553,7 +642,19 @@ impl Device {
     }
 
     fn take_out(&mut self, now: Moment, hold: Option<u64>, why: String, out: &mut Vec<DeviceEffect>) {
-        self.state = DeviceState::Out { why: why.clone(), next_try: now + limits::REQUALIFY_AFTER };
+        let rest = match self.kind {
+            Kind::Plain => limits::REQUALIFY_AFTER,
+            Kind::Card => {
+                out.push(DeviceEffect::Distrust);
+                // Each time in a row a card rests twice as long as the time before.
+                let rest = Span::millis(limits::REQUALIFY_AFTER.as_millis() << self.faults.min(5));
+                self.faults = self.faults.saturating_add(1);
+                rest.min(limits::REQUALIFY_MOST)
+            }
+        };
+        self.fault = None;
+        let next_try = now + rest;
+        self.state = DeviceState::Out { why: why.clone(), next_try };
         // `Gone` comes first, so that nobody is granted the device between the two.
         out.push(DeviceEffect::Tell(MemberEvent::Gone { why: why.clone() }));
         if let Some(number) = hold {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::blame::{Blame, Blamed};
 use crate::dev_run::{DevRunEnd, DevRunSpec};
 use crate::ended::{EndOrder, Ended};
 use crate::ids::{Arrival, DevRunId, JobId, LaneId, MemberId, RunId};
@@ -20,6 +21,7 @@ use crate::refusal::InfrastructureFailure;
 use crate::run::{RunSpec, RunState};
 use crate::settings::LiveSettings;
 use crate::settled::{Settled, SettledVerdict};
+use crate::split::SplitAsk;
 
 /// A run as the log tells it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -126,6 +128,15 @@ pub struct RigHistory {
     pub settings: LiveSettings,
     /// How often that was set.
     pub settings_revision: u64,
+    /// The split that was asked for last.
+    #[serde(default)]
+    pub split: SplitAsk,
+    /// How often it was set.
+    #[serde(default)]
+    pub split_revision: u64,
+    /// Devices that take nothing more, by UUID.
+    #[serde(default)]
+    pub drained: BTreeSet<String>,
     /// The newest measure of noise for each key.
     #[serde(with = "crate::pairs")]
     pub noise: BTreeMap<NoiseKey, Noise>,
@@ -141,6 +152,9 @@ pub struct RigHistory {
     /// Devices that an alarm keeps out of service, by UUID, with the sentence to show.
     #[serde(default)]
     pub quarantined: BTreeMap<String, String>,
+    /// What disturbed how many blocks in the rig's life.
+    #[serde(default, with = "crate::pairs")]
+    pub disturbed: BTreeMap<Blame, u64>,
     /// The verdicts that are given again (rule D5). Apart from the jobs, so that forgetting those does not forget these.
     #[serde(default)]
     pub settled: Settled<SettledVerdict>,
@@ -321,12 +335,35 @@ impl RigHistory {
             LogEntry::ChampionTwice { blocks } => {
                 self.alarms.entry(blocks.device.clone()).or_default().take(&blocks);
             }
+            LogEntry::BlocksDisturbed { blamed } => {
+                for Blamed { blame, blocks } in blamed {
+                    let total = self.disturbed.entry(blame).or_default();
+                    *total = total.saturating_add(blocks);
+                }
+            }
             LogEntry::DeviceQuarantined { device, why } => {
                 self.quarantined.insert(device, why);
             }
             LogEntry::QuarantineCleared { device } => {
                 self.quarantined.remove(&device);
                 self.alarms.remove(&device);
+            }
+            LogEntry::BuildStarted { job, stage, attempt, hold } => {
+                self.held(hold.member, hold.number);
+                if let Some(known) = self.jobs.get_mut(&job) {
+                    known.stage = stage;
+                    known.attempt = attempt;
+                }
+            }
+            LogEntry::SplitSet { ask } => {
+                self.split = ask;
+                self.split_revision += 1;
+            }
+            LogEntry::DeviceDrained { device } => {
+                self.drained.insert(device);
+            }
+            LogEntry::DeviceUndrained { device } => {
+                self.drained.remove(&device);
             }
             LogEntry::SettingsChanged { settings } => {
                 self.settings = settings;

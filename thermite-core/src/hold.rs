@@ -20,6 +20,8 @@ pub enum StopCause {
     RunEnded,
     /// The rig is ending.
     RigEnding,
+    /// The cards are given out anew (rule B9).
+    NewSplit,
     /// It held the device up to its limit (rule A5).
     LimitReached {
         /// The limit.

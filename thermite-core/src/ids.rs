@@ -101,8 +101,17 @@ impl fmt::Display for LaneId {
 #[cfg_attr(feature = "schema", schema(value_type = u16, maximum = 65_535))]
 pub struct MemberId(pub u16);
 
+impl MemberId {
+    /// Where jobs are built that take no card yet (rule B7): a member like any other, held by one job at a time, which
+    /// is how builds of the whole rig take turns. The last number, so that it is none of a device's.
+    pub const BENCH: MemberId = MemberId(u16::MAX);
+}
+
 impl fmt::Display for MemberId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == MemberId::BENCH {
+            return f.write_str("the bench");
+        }
         write!(f, "device {}", self.0)
     }
 }

@@ -179,6 +179,8 @@ pub enum StageWants {
         /// SHA-256 of its record: everything of it, to the last bit.
         record: String,
     },
+    /// Both sides are built, and no more was to be done here.
+    Built,
     /// The change itself failed.
     ChangeFailed {
         /// The sentence to show.
@@ -199,6 +201,7 @@ impl StageWants {
             Directive::Wait { until, why } => StageWants::Nothing { until, why },
             Directive::End(end) => match *end {
                 StageEnd::Decided { verdict, record, .. } => StageWants::Decided { verdict, record: record.sha256 },
+                StageEnd::Built { .. } => StageWants::Built,
                 StageEnd::ChangeFailed { why, .. } => StageWants::ChangeFailed { why },
                 StageEnd::Infrastructure { why, .. } => StageWants::Void { why },
             },
@@ -208,7 +211,10 @@ impl StageWants {
     fn is_over(&self) -> bool {
         match self {
             StageWants::Step(_) | StageWants::Nothing { .. } => false,
-            StageWants::Decided { .. } | StageWants::ChangeFailed { .. } | StageWants::Void { .. } => true,
+            StageWants::Built
+            | StageWants::Decided { .. }
+            | StageWants::ChangeFailed { .. }
+            | StageWants::Void { .. } => true,
         }
     }
 }

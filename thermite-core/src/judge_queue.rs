@@ -14,7 +14,6 @@ use crate::hold::HoldEnd;
 use crate::ids::{Arrival, HoldId, JobId, MemberId, RunId};
 use crate::job::{ChangeStep, JobOutcome, JobSpec, StageKind};
 use crate::limits;
-use crate::pool::{JudgeWork, WorkEntry};
 use crate::refusal::{GaveUp, InfrastructureFailure, Refusal};
 use crate::run::RunState;
 use crate::settled::{self, Settled};
@@ -22,13 +21,17 @@ use crate::time::{Moment, Span};
 
 mod answers;
 mod reuse;
+mod runs;
+mod split;
+mod tell;
 mod view;
 mod words;
 
 use answers::Over;
 use reuse::{Given, champion_moved, is_adopted};
+use split::failed_everywhere;
 pub use view::{JobWaits, LiveJob, Standing};
-pub use words::{JudgeEffect, JudgeFact, JudgeInput, StageResult, Submission, Submit, Ticket};
+pub use words::{Builds, JudgeEffect, JudgeFact, JudgeInput, StageResult, Submission, Submit, Ticket};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum JobState {
@@ -39,7 +42,7 @@ enum JobState {
         /// Until when it rests after an infrastructure failure.
         rests_until: Option<Moment>,
     },
-    /// A stage has a device.
+    /// A stage has a device, or its builds have the bench.
     Held {
         hold: HoldId,
         /// Whether the start is durable and has gone out.
@@ -71,6 +74,10 @@ struct Job {
     stage_worst: Span,
     stage: StageKind,
     screened_on: Option<MemberId>,
+    /// Members on which infrastructure failed it.
+    failed_on: BTreeSet<MemberId>,
+    /// Of these, the ones that are too noisy for its contract.
+    noisy_on: BTreeSet<MemberId>,
     attempt: u32,
     failures: u32,
     /// Whether the disk had no room for its last attempt.
@@ -95,14 +102,23 @@ struct Run {
 /// All jobs of all runs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JudgeQueue {
-    /// How many devices judge: with one, a device too noisy for the contract ends the job at once.
+    /// How many devices judge: where all of them are too noisy for its contract, a job ends at once.
     devices: usize,
+    /// Where jobs build.
+    builds: Builds,
+    /// Jobs that failed on each card, one after another, by nobody's fault (rule D5).
+    failing: BTreeMap<MemberId, BTreeSet<JobId>>,
     runs: BTreeMap<RunId, Run>,
     jobs: BTreeMap<JobId, Job>,
     /// Queued jobs by run and arrival, so that a long queue costs no more than a short one.
     queued: BTreeMap<RunId, BTreeMap<Arrival, JobId>>,
-    /// Jobs that are held or concluding.
+    /// Jobs that are held, or concluding after a hold.
     busy: BTreeSet<JobId>,
+    /// Jobs that end without a hold, their ends on their way to the records. Apart, since a run that ends may have
+    /// thousands.
+    ending: BTreeSet<JobId>,
+    /// Jobs whose attempt the bench has built: they wait for a card, or have one.
+    built: BTreeSet<JobId>,
     resting: BTreeMap<JobId, Moment>,
     /// Who has the build turn (rule B7).
     turn: Option<JobId>,
@@ -129,10 +145,14 @@ impl JudgeQueue {
     pub fn new(devices: usize) -> JudgeQueue {
         JudgeQueue {
             devices,
+            builds: Builds::default(),
+            failing: BTreeMap::new(),
             runs: BTreeMap::new(),
             jobs: BTreeMap::new(),
             queued: BTreeMap::new(),
             busy: BTreeSet::new(),
+            ending: BTreeSet::new(),
+            built: BTreeSet::new(),
             resting: BTreeMap::new(),
             turn: None,
             version: 0,
@@ -146,6 +166,12 @@ impl JudgeQueue {
             settled: Settled::default(),
             longest_stage: Span::ZERO,
         }
+    }
+
+    /// The same, building there.
+    #[must_use]
+    pub fn building(self, builds: Builds) -> JudgeQueue {
+        JudgeQueue { builds, ..self }
     }
 
     /// Takes over what the log tells of runs and jobs, before [`JudgeQueue::open`].
@@ -225,62 +251,6 @@ impl JudgeQueue {
         out
     }
 
-    /// Starts a run; the answer follows once it is durable.
-    ///
-    /// # Errors
-    /// Refused while another is being worked on.
-    pub fn start_run(&mut self, run: RunId, champion: String) -> Result<Vec<JudgeEffect>, Refusal> {
-        if let Some(under_way) = self.running_run() {
-            return Err(Refusal::AnotherRun { under_way });
-        }
-        let state = RunState::Running;
-        let pending = VecDeque::from([state]);
-        self.runs.insert(run, Run { state: None, champion, next_champion: None, pending });
-        Ok(vec![JudgeEffect::RecordRun { run, state }])
-    }
-
-    /// Pauses, resumes or ends a run; the answer follows once it is durable and the pool knows.
-    ///
-    /// # Errors
-    /// Refused for an unknown or ended run, and where resuming it would make two that run.
-    pub fn change_run(&mut self, run: RunId, state: RunState) -> Result<Vec<JudgeEffect>, Refusal> {
-        let running = self.running_run();
-        let entry = self.runs.get_mut(&run).ok_or(Refusal::UnknownRun { run })?;
-        if entry.ends() {
-            return Err(Refusal::RunEnded { run });
-        }
-        if let (RunState::Running, Some(under_way)) = (state, running)
-            && under_way != run
-        {
-            return Err(Refusal::AnotherRun { under_way });
-        }
-        entry.pending.push_back(state);
-        Ok(vec![JudgeEffect::RecordRun { run, state }])
-    }
-
-    /// A run's state; none before its start is durable.
-    pub fn run_state(&self, run: RunId) -> Option<RunState> {
-        self.runs.get(&run).and_then(|entry| entry.state)
-    }
-
-    /// A run's champion.
-    pub fn champion(&self, run: RunId) -> Option<&str> {
-        self.runs.get(&run).map(|entry| entry.champion.as_str())
-    }
-
-    /// Whether a run takes new work.
-    ///
-    /// # Errors
-    /// Refused for an unknown, paused or ended run (rule A3).
-    pub fn takes_work(&self, run: RunId) -> Result<(), Refusal> {
-        match self.runs.get(&run) {
-            None | Some(Run { state: None, .. }) => Err(Refusal::UnknownRun { run }),
-            Some(entry) if entry.ends() => Err(Refusal::RunEnded { run }),
-            Some(entry) if entry.states().all(|state| state == RunState::Running) => Ok(()),
-            Some(_) => Err(Refusal::RunPaused { run }),
-        }
-    }
-
     /// Submits a job. A paused run's jobs are accepted and keep their place (rule A3).
     ///
     /// # Errors
@@ -321,6 +291,7 @@ impl JudgeQueue {
             JudgeInput::NotRecorded(ticket) => self.not_recorded(ticket, &mut out),
             JudgeInput::WorkTaken { version } => self.work_taken(version, &mut out),
             JudgeInput::Granted { hold, serves } => self.granted(hold, &serves, &mut out),
+            JudgeInput::NewSplit { judging, builds } => self.new_split(judging, builds, &mut out),
             JudgeInput::BuildsDone { hold } => {
                 if let Some(job) = self.job_under(hold)
                     && self.turn == Some(job)
@@ -389,10 +360,6 @@ impl JudgeQueue {
         }
     }
 
-    fn running_run(&self) -> Option<RunId> {
-        self.runs.iter().find(|(_, run)| run.states().any(|state| state == RunState::Running)).map(|(id, _)| *id)
-    }
-
     fn recorded(&mut self, now: Moment, ticket: Ticket, out: &mut Vec<JudgeEffect>) {
         match ticket {
             Ticket::Submit(id) => {
@@ -413,7 +380,12 @@ impl JudgeQueue {
                     && *held == hold
                 {
                     *started = true;
-                    out.push(JudgeEffect::StartStage { hold, job: id, stage: job.stage, attempt: job.attempt });
+                    let (stage, attempt) = (job.stage, job.attempt);
+                    out.push(if hold.member == MemberId::BENCH {
+                        JudgeEffect::StartBuild { hold, job: id, stage, attempt }
+                    } else {
+                        JudgeEffect::StartStage { hold, job: id, stage, attempt }
+                    });
                 }
             }
             Ticket::Conclude(id) => self.concluded(now, id, out),
@@ -468,7 +440,9 @@ impl JudgeQueue {
         let pick = serves
             .iter()
             .filter_map(|(id, stage)| self.jobs.get(id).map(|job| (job.arrival, *id, *stage, job)))
-            .filter(|(_, _, stage, job)| job.stage == *stage && self.startable(job))
+            .filter(|(_, id, stage, job)| {
+                job.stage == *stage && self.wanted(*id, hold.member) && self.startable(*id, job)
+            })
             .map(|(arrival, id, _, _)| (arrival, id))
             .min();
         let Some((_, id)) = pick else {
@@ -476,13 +450,22 @@ impl JudgeQueue {
             return;
         };
         self.dequeue(id);
+        let is_built = self.built.contains(&id);
         let job = self.jobs.get_mut(&id).expect("the picked job is one of the queue's");
-        job.attempt = job.attempt.saturating_add(1);
+        // A stage whose builds the bench made is the same attempt on its card.
+        if !is_built {
+            job.attempt = job.attempt.saturating_add(1);
+            self.turn = Some(id);
+        }
         job.lacked_room = false;
         job.state = JobState::Held { hold, started: false };
-        let fact = JudgeFact::StageStarted { stage: job.stage, attempt: job.attempt, hold };
+        let (stage, attempt) = (job.stage, job.attempt);
+        let fact = if hold.member == MemberId::BENCH {
+            JudgeFact::BuildStarted { stage, attempt, hold }
+        } else {
+            JudgeFact::StageStarted { stage, attempt, hold }
+        };
         self.busy.insert(id);
-        self.turn = Some(id);
         self.tell(out);
         out.push(JudgeEffect::Claim { hold });
         out.push(JudgeEffect::Record { ticket: Ticket::Start(id, hold), job: id, facts: vec![fact] });
@@ -490,10 +473,23 @@ impl JudgeQueue {
 
     fn stage_ended(&mut self, now: Moment, hold: HoldId, result: StageResult, out: &mut Vec<JudgeEffect>) {
         let Some(id) = self.job_under(hold) else { return };
-        let job = self.jobs.get_mut(&id).expect("the job under a hold is one of the queue's");
+        let job = self.jobs.get(&id).expect("the job under a hold is one of the queue's");
         let over = self.runs.get(&job.run).is_none_or(|run| run.state == Some(RunState::Ended));
         let stage = job.stage;
+        let card = (hold.member != MemberId::BENCH).then_some(hold.member);
+        if let (Some(card), StageResult::Infrastructure(why)) = (card, &result) {
+            let why = why.clone();
+            self.failed_on(card, id, &why, out);
+        } else if let Some(card) = card {
+            self.failing.remove(&card);
+        }
+        if result != StageResult::Built {
+            // Whatever follows is another attempt, with builds of its own.
+            self.built.remove(&id);
+        }
+        let job = self.jobs.get_mut(&id).expect("the job under a hold is one of the queue's");
         let (fact, then) = match result {
+            StageResult::Built => return self.built(id, hold, out),
             StageResult::Win if stage == StageKind::Screening && !over => {
                 (JudgeFact::ScreeningWon { hold }, Then::Confirm { screened_on: hold.member })
             }
@@ -513,12 +509,16 @@ impl JudgeQueue {
                 if let InfrastructureFailure::ChangeKilled { killed, .. } = why {
                     job.killed = job.killed.saturating_add(killed);
                 }
-                let alone_too_noisy = self.devices == 1 && matches!(why, InfrastructureFailure::TooNoisy { .. });
+                job.failed_on.extend(card);
+                if let InfrastructureFailure::TooNoisy { .. } = why {
+                    job.noisy_on.extend(card);
+                }
+                let all_too_noisy = !job.noisy_on.is_empty() && job.noisy_on.len() >= self.devices;
                 // Whoever kills without looking at the label does not hit one alone so often: the change ends itself.
                 if !over && is_steered(job.killed, job.killed) {
                     ended(hold, JobOutcome::ChangeFailed { step: ChangeStep::Measure, why: why.to_string() })
-                } else if over || alone_too_noisy || job.failures >= limits::INFRASTRUCTURE_FAILURES_MAX {
-                    ended(hold, no_verdict(&why.to_string()))
+                } else if over || all_too_noisy || job.failures >= limits::INFRASTRUCTURE_FAILURES_MAX {
+                    ended(hold, no_verdict(&failed_everywhere(&why, &job.failed_on)))
                 } else {
                     let rests_until = Some(now + limits::RETRY_AFTER);
                     (JudgeFact::AttemptFailed { stage, hold, why }, Then::Retry { rests_until })
@@ -540,9 +540,11 @@ impl JudgeQueue {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let JobState::Concluding { hold, then } = job.state.clone() else { return };
         self.busy.remove(&id);
+        self.ending.remove(&id);
         match then {
             Then::Confirm { screened_on } => {
                 job.stage = StageKind::Confirmation;
+                job.failed_on.clear();
                 job.attempt = 0; // Attempts are counted for each stage.
                 job.screened_on = Some(screened_on);
                 self.enqueue(id, None, out);
@@ -580,7 +582,9 @@ impl JudgeQueue {
         match how {
             HoldEnd::NotStarted => {
                 self.busy.remove(&id);
-                if let Some(job) = self.jobs.get_mut(&id) {
+                if let Some(job) = self.jobs.get_mut(&id)
+                    && !self.built.contains(&id)
+                {
                     job.attempt = job.attempt.saturating_sub(1);
                 }
                 self.enqueue(id, None, out);
@@ -588,6 +592,7 @@ impl JudgeQueue {
             }
             HoldEnd::Stopped(_) | HoldEnd::NotProved { .. } => {
                 // Going back is no failure (rule D5): the stage in progress starts over.
+                self.built.remove(&id);
                 if let Some(job) = self.jobs.get_mut(&id) {
                     job.state = JobState::Concluding { hold: None, then: Then::Retry { rests_until: None } };
                 }
@@ -595,46 +600,6 @@ impl JudgeQueue {
                 self.tell(out);
                 out.push(JudgeEffect::Record { ticket: Ticket::Conclude(id), job: id, facts });
             }
-        }
-    }
-
-    fn run_recorded(&mut self, run: RunId, out: &mut Vec<JudgeEffect>) {
-        let Some(entry) = self.runs.get_mut(&run) else { return };
-        let Some(state) = entry.pending.pop_front() else { return };
-        entry.state = Some(state);
-        let why = match state {
-            RunState::Running => None,
-            RunState::Paused => Some(GaveUp::RunPaused),
-            RunState::Ended => Some(GaveUp::RunEnded),
-        };
-        match why {
-            None => {
-                self.stopped.remove(&run);
-            }
-            Some(why) => {
-                self.stopped.insert(run, why);
-                out.push(JudgeEffect::StopWaiters { run, why });
-            }
-        }
-        if state == RunState::Ended {
-            self.end_waiting(run, out);
-        }
-        self.tell(out);
-        self.run_answers.push((run, state, self.version));
-    }
-
-    /// Ends the waiting jobs of a run that is over.
-    fn end_waiting(&mut self, run: RunId, out: &mut Vec<JudgeEffect>) {
-        let waiting: Vec<JobId> = self.queued.get(&run).into_iter().flat_map(|jobs| jobs.values().copied()).collect();
-        for id in waiting {
-            self.dequeue(id);
-            let outcome = no_verdict(RUN_ENDED);
-            let facts = vec![JudgeFact::Ended { outcome: outcome.clone(), hold: None }];
-            if let Some(job) = self.jobs.get_mut(&id) {
-                job.state = JobState::Concluding { hold: None, then: Then::End { outcome } };
-            }
-            self.busy.insert(id);
-            out.push(JudgeEffect::Record { ticket: Ticket::Conclude(id), job: id, facts });
         }
     }
 
@@ -674,66 +639,6 @@ impl JudgeQueue {
             .find(|id| matches!(self.jobs.get(id), Some(Job { state: JobState::Held { hold: held, .. }, .. }) if *held == hold))
             .copied()
     }
-
-    fn paused(&self, run: RunId) -> bool {
-        self.runs.get(&run).is_none_or(|entry| entry.state != Some(RunState::Running))
-    }
-
-    fn startable(&self, job: &Job) -> bool {
-        matches!(job.state, JobState::Queued { rests_until: None }) && self.turn.is_none() && !self.paused(job.run)
-    }
-
-    fn entry(&self, id: JobId, job: &Job) -> WorkEntry {
-        WorkEntry {
-            job: id,
-            run: job.run,
-            stage: job.stage,
-            arrival: job.arrival,
-            startable: self.startable(job),
-            paused: self.paused(job.run),
-            screened_on: job.screened_on,
-            running_on: match &job.state {
-                JobState::Held { hold, .. } | JobState::Concluding { hold: Some(hold), .. } => Some(*hold),
-                JobState::Recording | JobState::Queued { .. } | JobState::Concluding { hold: None, .. } => None,
-            },
-        }
-    }
-
-    /// Tells the pool all work there is: busy jobs, then the earliest of running runs, then of paused ones.
-    fn tell(&mut self, out: &mut Vec<JudgeEffect>) {
-        self.version += 1;
-        let mut waiting: Vec<(bool, Arrival, JobId)> = self
-            .queued
-            .iter()
-            .flat_map(|(run, jobs)| {
-                let paused = self.paused(*run);
-                jobs.iter().take(limits::WORK_LISTED_MAX).map(move |(arrival, id)| (paused, *arrival, *id))
-            })
-            .collect();
-        waiting.sort_unstable();
-        let total = self.busy.len() + self.queued.values().map(BTreeMap::len).sum::<usize>();
-        let entries: Vec<WorkEntry> = self
-            .busy
-            .iter()
-            .copied()
-            .chain(waiting.into_iter().take(limits::WORK_LISTED_MAX).map(|(_, _, id)| id))
-            .filter_map(|id| self.jobs.get(&id).map(|job| self.entry(id, job)))
-            .collect();
-        let unlisted = u32::try_from(total - entries.len()).unwrap_or(u32::MAX);
-        let stopped = self.stopped.iter().map(|(run, why)| (*run, *why)).collect();
-        out.push(JudgeEffect::Tell(JudgeWork { version: self.version, entries, unlisted, stopped }));
-    }
-}
-
-impl Run {
-    /// What it is and what it is about to be, in order.
-    fn states(&self) -> impl Iterator<Item = RunState> {
-        self.state.iter().chain(&self.pending).copied()
-    }
-
-    fn ends(&self) -> bool {
-        self.states().any(|state| state == RunState::Ended)
-    }
 }
 
 impl Job {
@@ -748,6 +653,8 @@ impl Job {
             stage_worst: submit.stage_worst,
             stage: StageKind::Screening,
             screened_on: None,
+            failed_on: BTreeSet::new(),
+            noisy_on: BTreeSet::new(),
             attempt: 0,
             failures: 0,
             lacked_room: false,

@@ -31,7 +31,7 @@ pub struct Ask {
     pub run: RunId,
     /// Its place in the order of all askings.
     pub arrival: Arrival,
-    /// How long it may hold a shared device.
+    /// How long it may hold a device by its contract, where that says.
     pub limit: Option<Span>,
     /// Whether a caller's stream is attached.
     pub caller: Caller,
@@ -66,6 +66,8 @@ pub enum LaneState {
         ask: Ask,
         /// Its hold.
         hold: HoldId,
+        /// How long it may hold the device from its start.
+        limit: Option<Span>,
         /// Why it is not to start, where something came up meanwhile.
         stop: Option<StopCause>,
         /// Why it gave up, where its latest moment passed meanwhile.
@@ -118,6 +120,8 @@ pub enum LaneInput {
         dev_run: DevRunId,
         /// The hold.
         hold: HoldId,
+        /// How long it may hold the device from its start.
+        limit: Option<Span>,
     },
     /// The hold was not started: its place in the line is kept.
     Requeued {
@@ -297,7 +301,7 @@ impl Lane {
                 }
             }
             LaneInput::InLine { dev_run, ahead } => out.push(LaneEffect::AnswerQueued { dev_run, ahead }),
-            LaneInput::Granted { dev_run, hold } => self.granted(dev_run, hold, &mut out),
+            LaneInput::Granted { dev_run, hold, limit } => self.granted(dev_run, hold, limit, &mut out),
             LaneInput::Requeued { hold } => self.requeued(hold, &mut out),
             LaneInput::GaveUp { dev_run, why } => self.gave_up(dev_run, why, &mut out),
             LaneInput::WaitCancelled { dev_run } => {
@@ -403,7 +407,7 @@ impl Lane {
         }
     }
 
-    fn granted(&mut self, dev_run: DevRunId, hold: HoldId, out: &mut Vec<LaneEffect>) {
+    fn granted(&mut self, dev_run: DevRunId, hold: HoldId, limit: Option<Span>, out: &mut Vec<LaneEffect>) {
         match &self.state {
             LaneState::Waiting { ask, stop } if ask.dev_run == dev_run => {
                 let (ask, stop) = (*ask, stop.clone());
@@ -411,7 +415,7 @@ impl Lane {
                     out.push(LaneEffect::ReleaseUnused { hold });
                     self.end(ask, stopped_unstarted(stop), out);
                 } else {
-                    self.state = LaneState::Granted { ask, hold, stop: None, gave_up: None };
+                    self.state = LaneState::Granted { ask, hold, limit, stop: None, gave_up: None };
                     out.push(LaneEffect::Claim { hold });
                     out.push(LaneEffect::RecordHold { dev_run, hold });
                 }
@@ -421,15 +425,15 @@ impl Lane {
     }
 
     fn hold_recorded(&mut self, recorded: HoldId, out: &mut Vec<LaneEffect>) {
-        if let LaneState::Granted { ask, hold, stop, gave_up } = &self.state
+        if let LaneState::Granted { ask, hold, limit, stop, gave_up } = &self.state
             && *hold == recorded
         {
-            let (ask, hold, stop, gave_up) = (*ask, *hold, stop.clone(), *gave_up);
+            let (ask, hold, limit, stop, gave_up) = (*ask, *hold, *limit, stop.clone(), *gave_up);
             self.state = LaneState::Holding { ask, hold, stop: stop.clone(), gave_up };
             match stop {
                 // The stop burns the number on the device, which answers that the hold is over.
                 Some(cause) => out.push(LaneEffect::StopHold { hold, cause }),
-                None => out.push(LaneEffect::Start { hold, limit: ask.limit }),
+                None => out.push(LaneEffect::Start { hold, limit }),
             }
         }
     }
@@ -480,6 +484,7 @@ impl Lane {
                 StopCause::WaitedTooLong => DevRunEnd::GaveUp { why: gave_up.unwrap_or(GaveUp::OutOfService) },
                 StopCause::RunEnded => DevRunEnd::GaveUp { why: GaveUp::RunEnded },
                 StopCause::RigEnding => DevRunEnd::RigEnded,
+                StopCause::NewSplit => DevRunEnd::NewSplit,
                 StopCause::StartFailed { why } => DevRunEnd::NotStarted { why },
                 StopCause::StageOver => DevRunEnd::Cancelled,
             },
@@ -541,6 +546,7 @@ fn stopped_unstarted(stop: Option<StopCause>) -> DevRunEnd {
     match stop {
         Some(StopCause::RunEnded) => DevRunEnd::GaveUp { why: GaveUp::RunEnded },
         Some(StopCause::RigEnding) => DevRunEnd::RigEnded,
+        Some(StopCause::NewSplit) => DevRunEnd::NewSplit,
         Some(StopCause::WaitedTooLong) => DevRunEnd::GaveUp { why: GaveUp::OutOfService },
         Some(
             StopCause::Cancelled

@@ -4,6 +4,7 @@
 //! deliberately absent lives one floor up (`thermite-actors`) or two (`thermite-svc`). Rule numbers in the comments
 //! are those of `docs/rules.md`.
 
+pub mod blame;
 pub mod block;
 pub mod coin;
 pub mod contract;
@@ -30,6 +31,7 @@ pub mod run;
 pub mod runner;
 pub mod settings;
 pub mod settled;
+pub mod split;
 pub mod stage;
 pub mod texts;
 pub mod time;

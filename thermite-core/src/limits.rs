@@ -38,6 +38,17 @@ pub const DISK_FREE_LEAST: u64 = 1024 * 1024 * 1024;
 /// How long a device that is out of service rests before it is tried again (rule B10).
 pub const REQUALIFY_AFTER: Span = Span::seconds(30);
 
+/// The longest that a device out of service rests before it is tried again: each fault in a row doubles the rest.
+pub const REQUALIFY_MOST: Span = Span::minutes(15);
+/// Different jobs that must fail on one card in a row, by nobody's fault, before the fault is taken for the card's
+/// (rule D5). One job's failures may be its own.
+pub const CARD_FAULT_JOBS: usize = 3;
+/// Cards that each side of a split may have (rule B1).
+pub const CARDS_OF_SIDE_MAX: usize = 8;
+/// How long a new split may take to be in force: what holds a device is stopped and proved gone first (rule B9). For
+/// certificates.
+pub const NEW_SPLIT_MAX: Span = Span::seconds(30);
+
 /// How often the CPU driver looks whether the machine is quiet (rule C2): the load average moves in 5 s steps.
 pub const CPU_LOOK_EVERY: Span = Span::seconds(5);
 /// How long the judge waits for a quiet machine before the attempt is an infrastructure failure (rules C2, D1).

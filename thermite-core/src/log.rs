@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::blame::Blamed;
 use crate::dev_run::{DevRunEnd, DevRunSpec};
 use crate::ids::{Arrival, DevRunId, HoldId, JobId, MemberId, RunId};
 use crate::job::{JobOutcome, JobSpec, StageKind};
 use crate::noise::{ChampionTwice, Noise, NoiseDoubt, NoiseKey};
 use crate::run::{RunSpec, RunState};
 use crate::settings::LiveSettings;
+use crate::split::SplitAsk;
 
 /// One fact of the rig's history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -135,6 +137,11 @@ pub enum LogEntry {
         /// The blocks.
         blocks: ChampionTwice,
     },
+    /// Blocks of an attempt were thrown away.
+    BlocksDisturbed {
+        /// For what, and beside whom.
+        blamed: Vec<Blamed>,
+    },
     /// A device's alarm was raised: it is out of service until somebody has looked.
     DeviceQuarantined {
         /// The device's UUID.
@@ -144,6 +151,32 @@ pub enum LogEntry {
     },
     /// Somebody has looked: the device comes back, and its alarm begins anew.
     QuarantineCleared {
+        /// The device's UUID.
+        device: String,
+    },
+    /// A job's sides are being built, apart from any device (rule B7); the hold's number is used.
+    BuildStarted {
+        /// The job.
+        job: JobId,
+        /// For which stage.
+        stage: StageKind,
+        /// Which attempt, from 1.
+        attempt: u32,
+        /// Under which hold.
+        hold: HoldId,
+    },
+    /// The split of the cards was set; the newest stands (rule B9).
+    SplitSet {
+        /// What was asked for.
+        ask: SplitAsk,
+    },
+    /// A device finishes what it has and takes nothing more (rule B10).
+    DeviceDrained {
+        /// The device's UUID.
+        device: String,
+    },
+    /// That was undone.
+    DeviceUndrained {
         /// The device's UUID.
         device: String,
     },

@@ -158,6 +158,8 @@ pub enum NoiseDoubt {
     JobsOwnScale,
     /// Somebody asked for it.
     Asked,
+    /// The device was out of service by a fault: champion against champion comes first when it is back (rule B10).
+    Fault,
 }
 
 /// The champion-twice blocks that one attempt tried, as the lifelong alarm takes them.

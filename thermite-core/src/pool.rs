@@ -10,15 +10,17 @@ use crate::device::MemberEvent;
 use crate::hold::{HoldEnd, StopCause};
 use crate::ids::{Arrival, DevRunId, HoldId, Holder, JobId, LaneId, MemberId, RunId};
 use crate::job::StageKind;
-use crate::limits;
-use crate::refusal::GaveUp;
 use crate::time::{Moment, Span};
 
+mod matching;
+mod split;
 mod view;
 mod watchdog;
+mod words;
 
 pub use view::{HolderView, JudgesDevice, MemberView};
 pub use watchdog::Overlooked;
+pub use words::{JudgeWork, PoolEffect, PoolInput, Wants, WorkEntry};
 
 /// Whom a member serves, and in what order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -33,40 +35,10 @@ pub enum Discipline {
     FirstCome,
     /// One lane's own runner.
     OneLane(LaneId),
-}
-
-/// One stage that the judge wants a device for, or has one for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct WorkEntry {
-    /// The job.
-    pub job: JobId,
-    /// Its run.
-    pub run: RunId,
-    /// Which stage.
-    pub stage: StageKind,
-    /// The job's place in the order of all askings.
-    pub arrival: Arrival,
-    /// Whether it may start at once.
-    pub startable: bool,
-    /// Whether its run is paused.
-    pub paused: bool,
-    /// Where its screening was won, for a confirmation (rule B6).
-    pub screened_on: Option<MemberId>,
-    /// The hold it runs under.
-    pub running_on: Option<HoldId>,
-}
-
-/// What the judge has to do, told whole each time.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct JudgeWork {
-    /// Rises with each telling.
-    pub version: u64,
-    /// Running stages, then the earliest others, at most [`limits::WORK_LISTED_MAX`].
-    pub entries: Vec<WorkEntry>,
-    /// How many more jobs there are.
-    pub unlisted: u32,
-    /// Runs whose development runs may not wait, and why: paused ones, and those that ended (rule A3).
-    pub stopped: Vec<(RunId, GaveUp)>,
+    /// Nobody: the split leaves it out (rules B1, B8).
+    Idle,
+    /// The judge's builds alone, which take no card (rule B7).
+    Builds,
 }
 
 /// A development run in the line.
@@ -82,7 +54,7 @@ pub struct Waiter {
     pub arrival: Arrival,
     /// Members it may use, in order of preference.
     pub acceptable: Vec<MemberId>,
-    /// How long it will hold a device at most.
+    /// How long it may hold a device by its contract, where that says.
     pub limit: Option<Span>,
     /// Since when it waits.
     pub since: Moment,
@@ -135,152 +107,17 @@ struct Member {
     state: MemberState,
     /// Why it cannot take work, told while it was held or free; only `Ready` takes this back.
     gone: Option<String>,
+    /// Whether it takes nothing more, by somebody's wish (rule B10).
+    drained: bool,
 }
 
-/// What a pool takes.
+/// A new split on its way: nothing is granted until every hold is over (rule B9).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum PoolInput {
-    /// A lane asks for a device.
-    Ask {
-        /// The lane.
-        lane: LaneId,
-        /// Its development run.
-        dev_run: DevRunId,
-        /// Its run.
-        run: RunId,
-        /// Its place in the order of all askings.
-        arrival: Arrival,
-        /// Members it may use, in order of preference.
-        acceptable: Vec<MemberId>,
-        /// How long it will hold a device at most.
-        limit: Option<Span>,
-        /// Since when it waits: since it was asked for.
-        since: Moment,
-        /// The moment no wait of it passes.
-        latest: Moment,
-    },
-    /// A lane leaves the line.
-    CancelWait {
-        /// The lane.
-        lane: LaneId,
-        /// Its development run.
-        dev_run: DevRunId,
-    },
-    /// A holder takes its granted hold.
-    Claim {
-        /// Who.
-        by: Holder,
-        /// The hold.
-        hold: HoldId,
-    },
-    /// A holder gives its granted hold back unused.
-    ReleaseUnused {
-        /// Who.
-        by: Holder,
-        /// The hold.
-        hold: HoldId,
-    },
-    /// A member says something.
-    Member {
-        /// The member.
-        member: MemberId,
-        /// What.
-        event: MemberEvent,
-    },
-    /// The judge tells its work.
-    JudgeWork(JudgeWork),
-    /// A run was paused or ended: its waiting development runs leave the line.
-    RunStopped {
-        /// The run.
-        run: RunId,
-        /// Why they leave.
-        why: GaveUp,
-    },
-    /// The records can or cannot be written.
-    Recording(bool),
-    /// The disk has, or lacks, the room for new work.
-    Room(bool),
-    /// The rig is ending: nothing is granted any more.
-    Close,
-}
-
-/// What a pool wants done.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum PoolEffect {
-    /// Tell a lane its place.
-    InLine {
-        /// The lane.
-        lane: LaneId,
-        /// Its development run.
-        dev_run: DevRunId,
-        /// How many are served before it.
-        ahead: u32,
-    },
-    /// Grant a hold to a lane.
-    GrantLane {
-        /// The lane.
-        lane: LaneId,
-        /// Its development run.
-        dev_run: DevRunId,
-        /// The hold.
-        hold: HoldId,
-    },
-    /// Grant a hold to the judge.
-    GrantJudge {
-        /// The hold.
-        hold: HoldId,
-        /// The stages it may be used for.
-        serves: Vec<(JobId, StageKind)>,
-    },
-    /// Tell a lane that its wait is over without a device.
-    GaveUp {
-        /// The lane.
-        lane: LaneId,
-        /// Its development run.
-        dev_run: DevRunId,
-        /// Why.
-        why: GaveUp,
-    },
-    /// Tell a lane that it has left the line as it wished.
-    WaitCancelled {
-        /// The lane.
-        lane: LaneId,
-        /// Its development run.
-        dev_run: DevRunId,
-    },
-    /// Tell a lane that its hold was burnt and it waits again in its old place.
-    Requeued {
-        /// The lane.
-        lane: LaneId,
-        /// The hold.
-        hold: HoldId,
-    },
-    /// Tell a holder that its hold is over.
-    HoldEnded {
-        /// The holder.
-        to: Holder,
-        /// The hold.
-        hold: HoldId,
-        /// How.
-        how: HoldEnd,
-    },
-    /// Tell the judge that its work is known.
-    WorkTaken {
-        /// Up to which version.
-        version: u64,
-    },
-    /// Ask a member to burn a number nobody claimed.
-    Void {
-        /// The hold.
-        hold: HoldId,
-    },
-    /// Stop a hold that has not started by its latest moment.
-    Stop {
-        /// The hold.
-        hold: HoldId,
-        /// Why.
-        cause: StopCause,
-    },
+struct Change {
+    version: u64,
+    disciplines: BTreeMap<MemberId, Discipline>,
+    /// When it is in force at the latest.
+    until: Moment,
 }
 
 /// All members and waiters of a rig.
@@ -295,15 +132,13 @@ pub struct Pool {
     recording: bool,
     room: bool,
     closed: bool,
+    change: Option<Change>,
 }
 
 impl Pool {
     /// A pool of these members, all unknown.
     pub fn new(members: impl IntoIterator<Item = (MemberId, Discipline)>) -> Pool {
-        let members = members
-            .into_iter()
-            .map(|(member, discipline)| (member, Member { discipline, state: MemberState::Unknown, gone: None }))
-            .collect();
+        let members = members.into_iter().map(|(member, discipline)| (member, Member::new(discipline))).collect();
         Pool {
             members,
             waiters: Vec::new(),
@@ -312,6 +147,7 @@ impl Pool {
             recording: true,
             room: true,
             closed: false,
+            change: None,
         }
     }
 
@@ -378,6 +214,12 @@ impl Pool {
             PoolInput::RunStopped { run, why } => {
                 for waiter in self.waiters.extract_if(.., |waiter| waiter.run == run) {
                     out.push(PoolEffect::GaveUp { lane: waiter.lane, dev_run: waiter.dev_run, why });
+                }
+            }
+            PoolInput::SetSplit { version, disciplines } => self.set_split(now, version, disciplines, &mut out),
+            PoolInput::Drain { member, drained } => {
+                if let Some(member) = self.members.get_mut(&member) {
+                    member.drained = drained;
                 }
             }
             PoolInput::Recording(recording) => self.recording = recording,
@@ -454,6 +296,9 @@ impl Pool {
                 hold.number = hold.number.saturating_sub(lowest(hold.member));
             }
         }
+        if let Some(change) = &mut self.change {
+            change.until = change.until.rebase(origin);
+        }
         for (id, member) in &mut self.members {
             match &mut member.state {
                 MemberState::Unknown => {}
@@ -474,7 +319,7 @@ impl Pool {
     }
 
     fn granting(&self) -> bool {
-        self.work_known && self.recording && self.room && !self.closed
+        self.work_known && self.recording && self.room && !self.closed && self.change.is_none()
     }
 
     fn insert(&mut self, waiter: Waiter) -> u32 {
@@ -547,6 +392,11 @@ impl Pool {
                     && !matches!(grant, Grant::Started { .. })
                 {
                     *grant = Grant::Started { at: now };
+                    // It was asked to burn the number, and the work had begun by then.
+                    if self.change.is_some() {
+                        let hold = HoldId { member: id, number };
+                        out.push(PoolEffect::Stop { hold, cause: StopCause::NewSplit });
+                    }
                 }
             }
             MemberEvent::Freed { number, how } => {
@@ -585,166 +435,21 @@ impl Pool {
             (HeldFor::Judge { .. }, how) => out.push(PoolEffect::HoldEnded { to: Holder::Judge, hold, how }),
         }
     }
-
-    /// Whether a stage must not run on this member because another judge's member in service can confirm it (B6).
-    fn avoids(&self, entry: &WorkEntry, on: MemberId) -> bool {
-        entry.stage == StageKind::Confirmation
-            && entry.screened_on == Some(on)
-            && self.judges_members().any(|(other, member)| {
-                other != on
-                    && member.gone.is_none()
-                    && matches!(member.state, MemberState::Free { .. } | MemberState::Held { .. })
-            })
-    }
-
-    /// The judge's members in its order of preference: its own, shared runners, the core's device.
-    fn judges_members(&self) -> impl Iterator<Item = (MemberId, &Member)> {
-        [Discipline::JudgeOnly, Discipline::FirstCome, Discipline::JudgeFirst].into_iter().flat_map(move |wanted| {
-            self.members.iter().filter(move |(_, member)| member.discipline == wanted).map(|(id, member)| (*id, member))
-        })
-    }
-
-    /// Whether an entry's hold is over although the judge has not told so yet: it counts as startable anywhere.
-    fn unsettled(&self, entry: &WorkEntry) -> bool {
-        entry.running_on.is_some_and(|hold| {
-            !self.members.get(&hold.member).is_some_and(|member| {
-                matches!(&member.state, MemberState::Held { number, held_for: HeldFor::Judge { .. }, .. }
-                    if *number == hold.number)
-            })
-        })
-    }
-
-    /// Whether known judge work keeps lanes from this judge-first device (rules A2, A3).
-    fn judge_work_keeps(&self, member: MemberId) -> bool {
-        self.work.unlisted > 0
-            || self.work.entries.iter().any(|entry| self.unsettled(entry) || !self.avoids(entry, member))
-    }
-
-    /// Whether a lane may have this member, were it free.
-    fn lane_may(&self, waiter: &Waiter, id: MemberId, member: &Member) -> bool {
-        match member.discipline {
-            Discipline::JudgeFirst => !self.judge_work_keeps(id),
-            Discipline::FirstCome => !self
-                .work
-                .entries
-                .iter()
-                .any(|entry| entry.arrival < waiter.arrival && !entry.paused && self.unsettled(entry)),
-            Discipline::LanesOnly => true,
-            Discipline::OneLane(lane) => lane == waiter.lane,
-            Discipline::JudgeOnly => false,
-        }
-    }
-
-    fn lane_holds_any(&self, lane: LaneId) -> bool {
-        self.members.values().any(|member| {
-            matches!(&member.state, MemberState::Held { held_for: HeldFor::Lane { waiter, .. }, .. }
-                if waiter.lane == lane)
-        })
-    }
-
-    /// The earliest that can be served, and with which free member.
-    fn next_match(&self) -> Option<Match> {
-        let offered: Vec<Arrival> = self
-            .members
-            .values()
-            .filter_map(|member| match &member.state {
-                MemberState::Held {
-                    grant: Grant::Offered { .. } | Grant::Voided,
-                    held_for: HeldFor::Judge { arrival, .. },
-                    ..
-                } => Some(*arrival),
-                _ => None,
-            })
-            .collect();
-        let judge = self
-            .work
-            .entries
-            .iter()
-            .enumerate()
-            .filter(|(_, entry)| entry.startable && !entry.paused && !offered.contains(&entry.arrival))
-            .map(|(at, entry)| (entry.arrival, Candidate::Judge { entry: at }));
-        let lanes = self
-            .waiters
-            .iter()
-            .enumerate()
-            .filter(|(_, waiter)| !self.lane_holds_any(waiter.lane))
-            .map(|(at, waiter)| (waiter.arrival, Candidate::Lane { waiter: at }));
-        let mut candidates: Vec<(Arrival, Candidate)> = judge.chain(lanes).collect();
-        candidates.sort_unstable();
-        candidates.into_iter().find_map(|(arrival, candidate)| {
-            let member = match candidate {
-                Candidate::Judge { entry } => {
-                    let entry = &self.work.entries[entry];
-                    self.judges_members().find(|(id, member)| member.is_free() && !self.avoids(entry, *id)).map(|m| m.0)
-                }
-                Candidate::Lane { waiter } => {
-                    let waiter = &self.waiters[waiter];
-                    waiter
-                        .acceptable
-                        .iter()
-                        .copied()
-                        .find(|id| self.members.get(id).is_some_and(|m| m.is_free() && self.lane_may(waiter, *id, m)))
-                }
-            }?;
-            Some(Match { candidate, arrival, member })
-        })
-    }
-
-    fn match_all(&mut self, now: Moment, out: &mut Vec<PoolEffect>) {
-        while self.granting()
-            && let Some(Match { candidate, arrival, member: id }) = self.next_match()
-        {
-            let (held_for, to) = match candidate {
-                Candidate::Lane { waiter } => {
-                    let waiter = self.waiters.remove(waiter);
-                    let to = (waiter.lane, waiter.dev_run);
-                    (HeldFor::Lane { waiter, left: false }, Some(to))
-                }
-                Candidate::Judge { .. } => {
-                    let serves = self
-                        .work
-                        .entries
-                        .iter()
-                        .filter(|e| e.startable && !e.paused && !self.avoids(e, id) && e.arrival <= arrival)
-                        .map(|entry| (entry.job, entry.stage))
-                        .collect();
-                    (HeldFor::Judge { serves, arrival }, None)
-                }
-            };
-            let member = self.members.get_mut(&id).expect("a match names a member of the pool");
-            let MemberState::Free { last } = member.state else {
-                unreachable!("a match names a free member");
-            };
-            // INVARIANT: a number is used once; the next grant of this member has a higher one (rule A1).
-            let number = last + 1;
-            let hold = HoldId { member: id, number };
-            out.push(match (&held_for, to) {
-                (_, Some((lane, dev_run))) => PoolEffect::GrantLane { lane, dev_run, hold },
-                (HeldFor::Judge { serves, .. }, None) => PoolEffect::GrantJudge { hold, serves: serves.clone() },
-                (HeldFor::Lane { .. }, None) => unreachable!("a lane's grant names the lane"),
-            });
-            let grant = Grant::Offered { claim_by: now + limits::CLAIM_MAX };
-            member.state = MemberState::Held { number, grant, held_for };
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Candidate {
-    Judge { entry: usize },
-    Lane { waiter: usize },
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Match {
-    candidate: Candidate,
-    arrival: Arrival,
-    member: MemberId,
 }
 
 impl Member {
+    fn new(discipline: Discipline) -> Member {
+        Member { discipline, state: MemberState::Unknown, gone: None, drained: false }
+    }
+
     fn is_free(&self) -> bool {
-        matches!(self.state, MemberState::Free { .. })
+        matches!(self.state, MemberState::Free { .. }) && !self.drained
+    }
+
+    /// Whether it is there, and serves whoever is next.
+    fn in_service(&self) -> bool {
+        let known = matches!(self.state, MemberState::Free { .. } | MemberState::Held { .. });
+        known && self.gone.is_none() && !self.drained
     }
 }
 

@@ -172,6 +172,18 @@ pub enum Refusal {
         /// Their revision.
         revision: u64,
     },
+    /// Rule B1: a split that cannot be.
+    #[error("the split cannot be: {why}")]
+    BadSplit {
+        /// The reason.
+        why: String,
+    },
+    /// The split is another than the one that was read.
+    #[error("the split has been changed meanwhile (revision {revision}); read it again")]
+    SplitMoved {
+        /// Its revision.
+        revision: u64,
+    },
     /// Too many jobs wait.
     #[error("{most} jobs wait already; submit again when some are done")]
     QueueFull {

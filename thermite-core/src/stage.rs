@@ -55,6 +55,21 @@ pub struct StagePlan {
     pub ready_wait_max: Span,
     /// The wall clock at the start, in milliseconds since 1970.
     pub wall_ms: u64,
+    /// Which part of the attempt is done under this hold.
+    #[serde(default)]
+    pub part: StagePart,
+}
+
+/// Which part of an attempt is done under one hold (rule B7).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum StagePart {
+    /// All of it.
+    #[default]
+    Whole,
+    /// The builds, on the bench.
+    Builds,
+    /// What follows the builds; what they made.
+    Built(Artefacts),
 }
 
 impl StagePlan {
@@ -95,6 +110,11 @@ pub enum StageEnd {
         record: Box<VerdictRecord>,
         /// The device's noise, where this attempt measured it.
         noise: Option<Noise>,
+    },
+    /// Both sides are built, and no more was to be done here.
+    Built {
+        /// What was made.
+        artefacts: Artefacts,
     },
     /// The change itself failed.
     ChangeFailed {
@@ -232,6 +252,30 @@ pub struct StageWait {
     pub until: Moment,
 }
 
+/// The steps before the first block, in order. What is measured is hashed where it is built, and where the kit names
+/// artefacts that need no build.
+fn set_up(plan: &StagePlan) -> VecDeque<StageStep> {
+    let kit = plan.kit();
+    let (builds, checks) = match plan.part {
+        StagePart::Whole => (true, true),
+        StagePart::Builds => (true, false),
+        StagePart::Built(_) => (false, true),
+    };
+    let mut to_do = VecDeque::new();
+    if builds {
+        to_do.push_back(StageStep::Prepare);
+    }
+    for side in [Side::Champion, Side::Change] {
+        if builds && (kit.build.is_some() || !kit.artefacts.is_empty()) {
+            to_do.push_back(StageStep::Build { side });
+        }
+        if checks && kit.check.is_some() {
+            to_do.push_back(StageStep::Check { side });
+        }
+    }
+    to_do
+}
+
 /// The least a timed run may take with that timer, in nanoseconds.
 pub const fn least_run_ns(timer: Timer) -> u64 {
     match timer {
@@ -243,16 +287,11 @@ pub const fn least_run_ns(timer: Timer) -> u64 {
 impl Stage {
     /// An attempt that begins at `now`. A device known to be too noisy for the contract ends it at once.
     pub fn new(now: Moment, plan: StagePlan) -> Stage {
-        let mut to_do = VecDeque::from([StageStep::Prepare]);
-        for side in [Side::Champion, Side::Change] {
-            // What is measured is hashed where it is built, and where the kit names artefacts that need no build.
-            if plan.kit().build.is_some() || !plan.kit().artefacts.is_empty() {
-                to_do.push_back(StageStep::Build { side });
-            }
-            if plan.kit().check.is_some() {
-                to_do.push_back(StageStep::Check { side });
-            }
-        }
+        let to_do = set_up(&plan);
+        let artefacts = match &plan.part {
+            StagePart::Built(artefacts) => artefacts.clone(),
+            StagePart::Whole | StagePart::Builds => Artefacts::default(),
+        };
         let plan_effect = plan.kit().contract.plan_effect;
         let known = plan.noise.as_ref().filter(|noise| noise.key == plan.noise_key());
         let twice = ChampionTwice {
@@ -266,7 +305,7 @@ impl Stage {
             twice,
             plan,
             started: now,
-            artefacts: Artefacts::default(),
+            artefacts,
             killed: 0,
             phase: Phase::SettingUp(to_do),
         };
@@ -275,6 +314,7 @@ impl Stage {
         {
             stage.void(why, None);
         }
+        stage.begin_where_set_up();
         stage
     }
 
@@ -395,7 +435,7 @@ impl Stage {
             Phase::SettingUp(_) => (&[], 0),
             Phase::Ended(end) => match &**end {
                 StageEnd::Decided { record, .. } => (&record.blocks, record.constants.blocks_most),
-                StageEnd::ChangeFailed { .. } | StageEnd::Infrastructure { .. } => (&[], 0),
+                StageEnd::Built { .. } | StageEnd::ChangeFailed { .. } | StageEnd::Infrastructure { .. } => (&[], 0),
             },
         };
         let accepted = blocks.iter().filter(|block| matches!(block, TriedBlock::Accepted { .. })).count();
@@ -408,7 +448,9 @@ impl Stage {
                 StageEnd::Decided { record, .. } => {
                     (record.bounds.lower, record.after.last().map(|after| (after.ln_w, after.ln_f, after.d)))
                 }
-                StageEnd::ChangeFailed { .. } | StageEnd::Infrastructure { .. } => (None, None),
+                StageEnd::Built { .. } | StageEnd::ChangeFailed { .. } | StageEnd::Infrastructure { .. } => {
+                    (None, None)
+                }
             },
             Phase::SettingUp(_) | Phase::Measuring { .. } => (None, None),
         };
@@ -458,7 +500,15 @@ impl Stage {
     fn set_up_on(&mut self) {
         let Phase::SettingUp(to_do) = &mut self.phase else { return };
         to_do.pop_front();
-        if to_do.is_empty() {
+        self.begin_where_set_up();
+    }
+
+    /// Goes on to what follows the set-up, once nothing of it is left.
+    fn begin_where_set_up(&mut self) {
+        let is_set_up = matches!(&self.phase, Phase::SettingUp(to_do) if to_do.is_empty());
+        if is_set_up && self.plan.part == StagePart::Builds {
+            self.phase = Phase::Ended(Box::new(StageEnd::Built { artefacts: self.artefacts.clone() }));
+        } else if is_set_up {
             let series = match self.kept_noise() {
                 Some(noise) => self.comparison(NoiseSource::Kept { noise: noise.clone() }),
                 None => Series::Noise { blocks: Vec::new() },

@@ -13,6 +13,8 @@ pub const DEVICE_OUT_OF_SERVICE: &str = "the device was out of service; try agai
 pub const DIAGNOSTIC_ONLY: &str = "diagnostic only: this number never counts";
 /// Rule A10: the stop of a run could not be proved in time.
 pub const NOT_PROVED: &str = "not proved";
+/// Rule B9: what a lane is told whose development run a new split ended.
+pub const NEW_SPLIT: &str = "the cards were given out anew while it ran; run the command again";
 /// Rule D5: a confirmed win whose champion is no longer the champion.
 pub const WIN_NOT_ADOPTED: &str = "win, not adopted: the champion moved";
 /// What a record says of a time that the candidate itself could have reached (docs/judging.md, two timers).

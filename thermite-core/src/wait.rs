@@ -52,6 +52,22 @@ pub enum WaitReason {
         /// What is known of the first of them.
         why: String,
     },
+    /// Every device that would serve takes nothing more, by somebody's wish (rule B10).
+    Drained {
+        /// The first of them.
+        member: MemberId,
+    },
+    /// The cards are being given out anew; its place and its latest moment stay (rule B9).
+    NewSplit,
+    /// Its confirmation is to be on another card than its screening, and that one is busy (rule B6).
+    AnotherCard {
+        /// Where its screening was won.
+        screened_on: MemberId,
+        /// The card it waits for.
+        member: MemberId,
+        /// The job under way there.
+        job: Option<JobId>,
+    },
     /// The job's run is paused (rule A3).
     RunPaused {
         /// The run.
@@ -160,13 +176,20 @@ impl Wait {
     pub fn of_job(now: Moment, since: Moment, waits: &JobWaits, device: &JudgesDevice) -> Wait {
         let latest = |free_by: Moment| {
             let rested = waits.rests_until.map_or(now, |until| until + waits.passed_by);
-            WaitEnd::Latest { at: free_by.max(rested).max(now) + waits.ahead_worst + limits::STAGE_TURN_MAX }
+            WaitEnd::Latest {
+                at: free_by.max(rested).max(now) + waits.ahead_worst + waits.later_first + limits::STAGE_TURN_MAX,
+            }
         };
         let (reason, end) = match device {
             JudgesDevice::Free { member } => (WaitReason::Starting { member: *member }, latest(now)),
             // Whose stage it is counts among those ahead; what is left of a hold is its stop.
             JudgesDevice::Judges { member, job } => {
-                (WaitReason::JudgeHolds { member: *member, job: *job }, latest(now))
+                let (member, job) = (*member, *job);
+                let reason = match waits.screened_on {
+                    Some(screened_on) if screened_on != member => WaitReason::AnotherCard { screened_on, member, job },
+                    Some(_) | None => WaitReason::JudgeHolds { member, job },
+                };
+                (reason, latest(now))
             }
             JudgesDevice::Lanes { member, lane, dev_run, free_by } => (
                 WaitReason::LaneHolds { member: *member, lane: *lane, dev_run: *dev_run },
@@ -175,6 +198,10 @@ impl Wait {
             JudgesDevice::Out { why } => {
                 (WaitReason::NoReadyDevice { why: why.clone() }, WaitEnd::Unbounded { cause: NoLatest::NoReadyDevice })
             }
+            JudgesDevice::Drained { member } => {
+                (WaitReason::Drained { member: *member }, WaitEnd::Unbounded { cause: NoLatest::Drained })
+            }
+            JudgesDevice::NewSplit { until } => (WaitReason::NewSplit, latest(*until)),
             JudgesDevice::NoRoom => (WaitReason::DiskFull, WaitEnd::Unbounded { cause: NoLatest::DiskFull }),
             JudgesDevice::NoRecords => (WaitReason::Records, WaitEnd::Unbounded { cause: NoLatest::DiskFull }),
         };
@@ -253,6 +280,12 @@ impl fmt::Display for WaitReason {
             WaitReason::Earlier { ahead: 1 } => f.write_str("1 asked for earlier"),
             WaitReason::Earlier { ahead } => write!(f, "{ahead} asked for earlier"),
             WaitReason::NoReadyDevice { why } => write!(f, "a ready device: {why}"),
+            WaitReason::Drained { member } => write!(f, "{member}, which is drained, to be undrained"),
+            WaitReason::NewSplit => f.write_str("the cards, which are being given out anew"),
+            WaitReason::AnotherCard { screened_on, member, job } => {
+                write!(f, "another card than {screened_on}, where its screening was won: the judge holds {member}")?;
+                job.map_or(Ok(()), |job| write!(f, " for job {job}"))
+            }
             WaitReason::RunPaused { run } => write!(f, "run {run} to be resumed"),
             WaitReason::BuildTurn { job } => write!(f, "the build of job {job}"),
             WaitReason::Retry { failures } => {

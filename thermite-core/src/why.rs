@@ -172,6 +172,7 @@ fn why_dev_run_ended(end: &DevRunEnd, behind: Option<&Behind>) -> Vec<String> {
         DevRunEnd::GaveUp { why: GaveUp::RunEnded } => first("somebody ended its run"),
         DevRunEnd::Cancelled => first("its lane cancelled it, or its caller was gone"),
         DevRunEnd::LimitReached { .. } => first("its limit (rule A5)"),
+        DevRunEnd::NewSplit => first("the cards were given out anew (rule B9)"),
         DevRunEnd::RigEnded => first("the rig itself ended or was killed"),
         DevRunEnd::Exited { .. } => first("its own end"),
         DevRunEnd::NotStarted { .. } => first("its start failed"),
@@ -287,6 +288,7 @@ pub fn dev_run_end(end: &DevRunEnd) -> String {
         DevRunEnd::GaveUp { why } => why.to_string(),
         DevRunEnd::NotStarted { why } => format!("not started: {why}"),
         DevRunEnd::NotProved { why } => format!("{}: {why}", texts::NOT_PROVED),
+        DevRunEnd::NewSplit => texts::NEW_SPLIT.to_owned(),
         DevRunEnd::RigEnded => "the rig ended while it ran; run the command again".to_owned(),
     }
 }
@@ -319,6 +321,7 @@ pub fn stop_cause(cause: &StopCause) -> String {
         StopCause::WaitedTooLong => "it had waited too long".to_owned(),
         StopCause::RunEnded => "its run ended".to_owned(),
         StopCause::RigEnding => "the rig is ending".to_owned(),
+        StopCause::NewSplit => "the cards are being given out anew".to_owned(),
         StopCause::LimitReached { limit } => format!("it reached its limit of {limit}"),
         StopCause::Exited { .. } => "it ended".to_owned(),
         StopCause::StartFailed { why } => format!("it could not be started: {why}"),

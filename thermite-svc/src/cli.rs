@@ -2,6 +2,7 @@
 //!
 //! No runtime is started for a command that talks to a rig: it opens one connection and is gone.
 
+mod assemble;
 mod backup;
 mod cancel;
 mod completions;
@@ -21,6 +22,7 @@ mod runs;
 pub(crate) mod say;
 mod serve;
 pub(crate) mod show;
+mod split;
 mod status;
 pub(crate) mod stop;
 mod token;
@@ -34,6 +36,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use thermite_core::contract::Target;
 use thermite_svc::settings::{data_folder, rig_url};
 
 use crate::client::{Client, Place, RunChange};
@@ -90,7 +93,7 @@ enum Command {
     Try(TryArgs),
     /// Say what this machine can do for a rig, what is missing, and how to get it
     Doctor(doctor::DoctorArgs),
-    /// Serve this machine's CPUs as a rig
+    /// Serve this machine's CPUs or GPUs as a rig
     Serve(serve::ServeArgs),
     /// Run a command on the device, in turn, and show its output
     Run(OnRig<run::RunArgs>),
@@ -110,6 +113,12 @@ enum Command {
     Top(OnRig<top::TopArgs>),
     /// Show how much the devices vary by themselves, and the alarm on the harness
     Noise(OnRig<noise::NoiseArgs>),
+    /// Show which cards are the judge's and which the lanes', or set it
+    Split(OnRig<split::SplitArgs>),
+    /// Have a device finish what it has and take nothing more
+    Drain(OnRig<split::DrainArgs>),
+    /// Let a drained device take work again
+    Undrain(OnRig<split::DrainArgs>),
     /// Say why something waits, or came out as it did
     Why(OnRig<why::WhyArgs>),
     /// Cancel a development run, waiting or running
@@ -145,9 +154,29 @@ struct TryArgs {
     /// Keep everything in this new or empty folder; else only the records stay
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
-    /// Plan for a speed-up of that many percent: a machine that is too noisy for 5 may do for 20
-    #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=100))]
-    plan: u8,
+    /// Plan for a speed-up of that many percent: a machine that is too noisy for 5 may do for 20 [default: 5 on CPUs, 20
+    /// on a GPU]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    plan: Option<u8>,
+    /// What to try [default: a GPU where there is one with nvcc, else the CPUs]
+    #[arg(long, value_name = "KIND")]
+    target: Option<Kind>,
+}
+
+/// A kind of device, as it is written.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Kind {
+    Cpu,
+    CudaGpu,
+}
+
+impl From<Kind> for Target {
+    fn from(kind: Kind) -> Target {
+        match kind {
+            Kind::Cpu => Target::Cpu,
+            Kind::CudaGpu => Target::CudaGpu,
+        }
+    }
 }
 
 const AFTER_TRY: &str = "\
@@ -155,13 +184,15 @@ Examples:
   thermite try
   thermite try --json --keep ./trial
   thermite try --plan 20
+  thermite try --target cpu
 
-Serves this machine's CPUs as a rig on a free loopback port, lets three lanes try and submit a change each to a \
-small Rust program, and ends what it started. It takes a few minutes on a quiet machine; on a busy one it says \
-what it waits for. It needs git and rustc.
+Serves this machine as a rig on a free loopback port, lets three lanes try and submit a change each to a small \
+program, and ends what it started: a kernel on a GPU where there is one with nvcc, else a Rust program on the CPUs; it \
+says which, and why. It takes a few minutes on a quiet machine; on a busy one it says what it waits for. It needs git, \
+and nvcc or rustc.
 
-Exit codes: 0 all steps ran, every verdict is of the expected kind, every record holds; 1 not so; 69 refused; \
-70 infrastructure; 130 ended by Ctrl-C.";
+Exit codes: 0 all steps ran, every verdict is of the expected kind, every record holds; 1 not so; 64 a setting is \
+wrong; 69 refused; 70 infrastructure; 130 ended by Ctrl-C.";
 
 /// Runs the command that the arguments name.
 pub(crate) fn main() -> ExitCode {
@@ -193,7 +224,12 @@ fn commands() -> clap::Command {
 fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
     match &cli.command {
         Command::Try(args) => {
-            let wishes = Wishes { json: args.json, keep: args.keep.clone(), plan_percent: args.plan };
+            let wishes = Wishes {
+                json: args.json,
+                keep: args.keep.clone(),
+                plan_percent: args.plan,
+                target: args.target.map(Target::from),
+            };
             match try_out(&wishes, &Stop::listen()?, say) {
                 Ok(code) => Ok(code),
                 Err(fault) => {
@@ -212,6 +248,9 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
         Command::End(OnRig { args, reach }) => runs::change(args, RunChange::End, &reach.client()?, say),
         Command::Status(OnRig { args, reach }) => status::status(args, &reach.client()?, say),
         Command::Noise(OnRig { args, reach }) => noise::noise(args, &reach.client()?, say),
+        Command::Split(OnRig { args, reach }) => split::split(args, &reach.client()?, say),
+        Command::Drain(OnRig { args, reach }) => split::drain(args, true, &reach.client()?, say),
+        Command::Undrain(OnRig { args, reach }) => split::drain(args, false, &reach.client()?, say),
         Command::Why(OnRig { args, reach }) => why::why(args, &reach.client()?, say),
         Command::Replay(args) => replay::replay(args, say),
         Command::Cancel(OnRig { args, reach }) => cancel::cancel(args, &reach.client()?, say),

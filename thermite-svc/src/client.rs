@@ -16,15 +16,17 @@ use uuid::Uuid;
 
 use thermite_actors::noise::DeviceNoise;
 use thermite_actors::ports::OutputSlice;
-use thermite_actors::view::{DevRunRow, JobRow, RigView, RunRow};
+use thermite_actors::view::{DevRunRow, JobRow, RigView, RunRow, SplitView};
 use thermite_core::ids::{DevRunId, JobId, RunId};
 use thermite_core::job::StageKind;
 use thermite_core::limits;
+use thermite_core::split::SplitAsk;
 use thermite_core::why::Explanation;
 use thermite_svc::folder::{Endpoint, OWNER_TOKEN};
 use thermite_svc::server::bodies::{AskDevRun, Queued, RunStarted, StartRun, SubmitJob, Submitted};
 use thermite_svc::server::noise::{AlarmCleared, MeasuredAgain};
 use thermite_svc::server::problem::Problem;
+use thermite_svc::server::split::{Drained, SplitPreview};
 
 /// How long a connection to the rig may take to come about.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -297,6 +299,42 @@ impl Client {
     /// Clears a device's alarm.
     pub(crate) fn clear_alarm(&self, device: u16) -> Result<AlarmCleared, Fault> {
         self.post(&format!("/v1/noise/{device}/clear"), &serde_json::json!({}), fresh_key())
+    }
+
+    /// Which cards are the judge's and which the lanes'.
+    pub(crate) fn split(&self) -> Result<SplitView, Fault> {
+        self.get("/v1/split")
+    }
+
+    /// What a new split would change and end.
+    pub(crate) fn split_preview(&self, new: &SplitAsk) -> Result<SplitPreview, Fault> {
+        self.put("/v1/split?dry_run=true", new, None)
+    }
+
+    /// Sets the split where its revision is still that one; answers once it is in force.
+    pub(crate) fn set_split(&self, new: &SplitAsk, read: u64) -> Result<SplitView, Fault> {
+        self.put("/v1/split", new, Some(read))
+    }
+
+    /// Drains a device, or undoes that.
+    pub(crate) fn drain(&self, device: u16, drained: bool) -> Result<Drained, Fault> {
+        let word = if drained { "drain" } else { "undrain" };
+        self.post(&format!("/v1/devices/{device}/{word}"), &serde_json::json!({}), fresh_key())
+    }
+
+    fn put<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize, read: Option<u64>) -> Result<T, Fault> {
+        let answer = self.request(|| {
+            let mut put = self.agent.put(format!("{}{path}", self.base)).header("authorization", &self.bearer);
+            if let Some(read) = read {
+                put = put.header("if-match", format!("\"{read}\""));
+            }
+            // What has a device is ended first.
+            put.config()
+                .timeout_recv_response(Some(ANSWER_MAX + limits::NEW_SPLIT_MAX.to_std()))
+                .build()
+                .send_json(body)
+        })?;
+        self.read(path, answer)
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Fault> {

@@ -4,6 +4,7 @@
 
 pub mod backup;
 pub mod budget;
+pub mod cards;
 pub mod device_lock;
 pub mod folder;
 pub mod input_log;

@@ -4,6 +4,8 @@
 //! long by the devices' own events; what waits now is looked up when it is asked for. Every label has a closed list of
 //! values: no id, path or command is one.
 
+mod devices;
+
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
@@ -18,7 +20,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use thermite_actors::ports::{Batch, Checkpoint, FromRecords, Past, Records, RecordsFault, WhichEnded};
 use thermite_actors::view::{DevRunStatus, JobStatus, RigEvent, RigHappening, RigView};
-use thermite_core::block::{ThrowCause, TriedBlock};
+use thermite_core::blame::Disturbance;
+use thermite_core::block::TriedBlock;
 use thermite_core::dev_run::DevRunEnd;
 use thermite_core::device::DeviceView;
 use thermite_core::ids::{HoldId, Holder, MemberId};
@@ -27,6 +30,8 @@ use thermite_core::log::LogEntry;
 use thermite_core::refusal::InfrastructureFailure;
 use thermite_core::time::Moment;
 use tokio::sync::broadcast;
+
+use devices::DeviceFigures;
 
 const OUTCOMES: [&str; 5] = ["win", "no_gain", "undecided", "change_failed", "no_verdict"];
 const ENDS: [&str; 7] = ["exited", "limit_reached", "cancelled", "gave_up", "not_started", "not_proved", "rig_ended"];
@@ -43,7 +48,6 @@ const FAILURES: [&str; 11] = [
     "disk_full",
     "rig_ending",
 ];
-const THROWN: [&str; 6] = ["throttled", "slowed", "other_program", "clock_stepped", "slept", "process_lost"];
 
 /// One label and its value.
 type Label = [(&'static str, String); 1];
@@ -72,6 +76,7 @@ pub struct Metrics {
     records_fault: Gauge,
     events_dropped: Counter,
     event_readers: Gauge,
+    each_device: DeviceFigures,
     busy_now: Mutex<BTreeMap<MemberId, Busy>>,
     /// One reader at a time: what is looked up is set and written out together.
     reading: Mutex<()>,
@@ -106,6 +111,7 @@ impl Metrics {
             records_fault: Gauge::default(),
             events_dropped: Counter::default(),
             event_readers: Gauge::default(),
+            each_device: DeviceFigures::default(),
             busy_now: Mutex::default(),
             reading: Mutex::default(),
         };
@@ -121,7 +127,7 @@ impl Metrics {
             (&self.dev_runs, "end", &ENDS),
             (&self.failures, "cause", &FAILURES),
             (&self.blocks, "result", &["accepted", "thrown"]),
-            (&self.thrown, "cause", &THROWN),
+            (&self.thrown, "cause", &Disturbance::ALL.map(Disturbance::name)),
             (&self.holds, "holder", &["judge", "lane"]),
         ];
         for (counts, name, values) in counts {
@@ -171,6 +177,7 @@ impl Metrics {
             "Events that came faster than the door took them",
             self.events_dropped.clone(),
         );
+        self.each_device.register(registry);
         registry.register("event_readers", "Readers of events now", self.event_readers.clone());
     }
 
@@ -287,6 +294,7 @@ impl Metrics {
         }
         let refused: u64 = view.devices.iter().map(|device| device.refused).sum();
         self.refused.inc_by(refused.saturating_sub(self.refused.get()));
+        self.each_device.look(view);
         self.overlooked.inc_by(view.overlooked.saturating_sub(self.overlooked.get()));
         self.records_fault.set(i64::from(view.records_fault.is_some()));
     }
@@ -354,11 +362,11 @@ fn counted(metrics: &Metrics, batch: &Batch) -> Vec<Counter> {
             TriedBlock::Thrown { causes, .. } => {
                 rise(&metrics.blocks, "result", "thrown");
                 // A block has one place in the figures: its first cause.
-                causes.iter().take(1).for_each(|cause| rise(&metrics.thrown, "cause", thrown_by(cause)));
+                causes.iter().take(1).for_each(|cause| rise(&metrics.thrown, "cause", Disturbance::from(cause).name()));
             }
             TriedBlock::Lost { .. } => {
                 rise(&metrics.blocks, "result", "thrown");
-                rise(&metrics.thrown, "cause", thrown_by(&ThrowCause::ProcessLost));
+                rise(&metrics.thrown, "cause", Disturbance::ProcessLost.name());
             }
         }
     }
@@ -410,6 +418,7 @@ fn end_of(end: &DevRunEnd) -> &'static str {
         DevRunEnd::NotStarted { .. } => "not_started",
         DevRunEnd::NotProved { .. } => "not_proved",
         DevRunEnd::RigEnded => "rig_ended",
+        DevRunEnd::NewSplit => "new_split",
     }
 }
 
@@ -426,17 +435,5 @@ fn cause_of(why: &InfrastructureFailure) -> &'static str {
         InfrastructureFailure::Records { .. } => "records",
         InfrastructureFailure::DiskFull { .. } => "disk_full",
         InfrastructureFailure::RigEnding => "rig_ending",
-    }
-}
-
-fn thrown_by(cause: &ThrowCause) -> &'static str {
-    match cause {
-        ThrowCause::Throttled { .. } => "throttled",
-        ThrowCause::Slowed => "slowed",
-        ThrowCause::OtherProgram => "other_program",
-        ThrowCause::Elsewhere => "elsewhere",
-        ThrowCause::ClockStepped => "clock_stepped",
-        ThrowCause::Slept => "slept",
-        ThrowCause::ProcessLost => "process_lost",
     }
 }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use actix_web::dev::ServerHandle;
 use thermite_actors::ports::{InputLog, Outputs, Records};
 use thermite_actors::rig::{Rig, RigSetup};
+use thermite_actors::view::SplitView;
 use thermite_core::refusal::InfrastructureFailure;
+use thermite_core::split::SplitAsk;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
@@ -21,7 +23,7 @@ use crate::input_log::{FileInputLog, Sizes};
 use crate::metrics::{Counted, Metrics};
 use crate::records::{OpenFault, SqliteRecords};
 use crate::server::{self, Door, DoorClosing};
-use crate::settings::Settings;
+use crate::settings::{Devices, GpuSettings, Settings, Sharing};
 use crate::tokens::{TokenFault, Tokens};
 
 /// What a rig is assembled on.
@@ -169,6 +171,7 @@ impl Service {
         let facts = setup.members.iter().map(|member| member.driver.facts());
         let devices = facts.map(|facts| DeviceLock::take(&locks, &facts, folder.path())).collect::<Result<_, _>>()?;
         let rig = Rig::start(setup).await?;
+        share_at_first(&rig, &within.devices).await;
         info!(token = %tokens.owner(), "the owner's token opens the door");
         let (door, closing) = Door::new(rig.clone(), outputs, records.verdicts(), records.keys(), tokens, metrics);
         let local = |source| ServeFault::System { what: "the listening address", source };
@@ -238,6 +241,19 @@ impl Service {
         if let Err(fault) = self.records.close().await {
             warn!(%fault, "the records did not come to rest");
         }
+    }
+}
+
+/// The owner's choice for a rig whose split nobody has set yet (rule B1); what was set since outlives it.
+async fn share_at_first(rig: &Rig, devices: &Devices) {
+    let Devices::Gpus(GpuSettings { sharing: Sharing::Shared, .. }) = devices else { return };
+    let is_set = match rig.split().await {
+        Ok(SplitView { revision: 0, .. }) => rig.set_split(SplitAsk::Shared, Some(0)).await.map(drop),
+        Ok(_) => Ok(()),
+        Err(no) => Err(no),
+    };
+    if let Err(no) = is_set {
+        warn!(%no, "the cards are not shared as THERMITE_SPLIT asks");
     }
 }
 

@@ -23,6 +23,9 @@
 //! | `GET /v1/noise` | each device's noise and its lifelong alarm |
 //! | `POST /v1/noise/{device}/again` | has the device's noise measured anew; 409 where there is no measure |
 //! | `POST /v1/noise/{device}/clear` | clears the device's alarm; 409 where there is none |
+//! | `GET /v1/split` | which cards are the judge's and which the lanes'; `ETag`, `If-None-Match` (304) |
+//! | `PUT /v1/split?dry_run=` | [`thermite_core::split::SplitAsk`]; `If-Match` (412); with `dry_run=true` [`split::SplitPreview`] |
+//! | `POST /v1/devices/{device}/drain`, `undrain` | has the device take nothing more, or work again |
 //! | `GET /v1/tokens?after=&limit=`, `GET /v1/tokens/{token}` | tokens by their public names |
 //! | `POST /v1/tokens` | [`tokens::NewToken`]; 201, `Location`, [`tokens::TokenMade`] |
 //! | `POST /v1/tokens/{token}/rotate` | [`tokens::Rotate`]; 201, `Location`, [`tokens::TokenMade`] |
@@ -49,6 +52,7 @@ pub mod problem;
 mod request;
 mod runs;
 pub mod settings;
+pub mod split;
 pub mod tokens;
 mod why;
 
@@ -178,6 +182,9 @@ fn routes(config: &mut web::ServiceConfig) {
         .service(read_only("/v1/noise", look().to(noise::all)))
         .service(other("/v1/noise/{device}/again", "POST").route(web::post().to(noise::again)))
         .service(other("/v1/noise/{device}/clear", "POST").route(web::post().to(noise::clear)))
+        .service(other("/v1/split", "GET, HEAD, PUT").route(look().to(split::read)).route(web::put().to(split::set)))
+        .service(other("/v1/devices/{device}/drain", "POST").route(web::post().to(split::drain)))
+        .service(other("/v1/devices/{device}/undrain", "POST").route(web::post().to(split::undrain)))
         .service(
             other("/v1/tokens", "GET, HEAD, POST").route(look().to(tokens::list)).route(web::post().to(tokens::make)),
         )

@@ -15,6 +15,11 @@
 //! | what the data folder may hold of what can be pruned | `THERMITE_KEEP` | `20GiB` ([`crate::budget`]) |
 //! | room below which its disk takes no new work | `THERMITE_DISK_FLOOR` | `256MiB` |
 //! | how often the folder is held against that | `THERMITE_KEEP_EVERY` | 60, in seconds |
+//! | what its devices are | `THERMITE_TARGET` | `cpu`, the machine's CPUs; `cuda-gpu`, its GPUs |
+//! | its GPUs, in order | `THERMITE_GPUS` | `all`; else indices of `nvidia-smi` or UUIDs, such as `0,2` |
+//! | how several GPUs are shared at first | `THERMITE_SPLIT` | `split`: between judge and lanes; `shared`: each is both's, in turn. What `thermite split` sets outlives it |
+//! | the GPU driver's library (NVML) | `THERMITE_NVML_LIB` | as the system finds `libnvidia-ml.so.1` |
+//! | where the GPUs' device nodes are | `THERMITE_DEVICE_NODES` | `/dev`; another folder for tests |
 //! | where load and CPUs are read | `THERMITE_PROC_ROOT` | `/`; for tests and embedders: a folder with `proc`, `sys` and `etc` in it that is read instead of this machine's, which the log and every record then say |
 //!
 //! The uids lie in a range that Debian and systemd leave unused (61000 to 61183).
@@ -30,6 +35,10 @@ use thermite_core::time::Span;
 
 use crate::device_lock;
 use crate::size::Size;
+
+pub mod gpus;
+
+pub use gpus::{CardName, Cards, Devices, GpuSettings, Sharing};
 
 /// How a rig is set up on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +65,10 @@ pub struct Settings {
     pub disk_floor: u64,
     /// How often the folder is held against its byte budget.
     pub keep_every: Span,
+    /// What its devices are.
+    pub devices: Devices,
+    /// The folder of the cards' device nodes.
+    pub device_nodes: PathBuf,
     /// What the rig itself is told.
     pub rig: RigSettings,
 }
@@ -120,6 +133,8 @@ impl Settings {
                 1,
                 86_400,
             )?),
+            devices: gpus::devices(&environment)?,
+            device_nodes: gpus::device_nodes(&environment)?,
             rig: RigSettings { dev_run_wait: Span::seconds(wait), lanes_most: lanes as u8 },
         })
     }

@@ -1,10 +1,12 @@
-//! `thermite try`: the main job on this machine as a CPU rig, through the same doors that everyone uses.
+//! `thermite try`: the main job on this machine, on a GPU where there is one with nvcc, else on its CPUs, through the
+//! same doors that everyone uses.
 //!
 //! A real server is started on a folder of its own, a small repository with three lanes is laid out, every lane asks
 //! for a development run and has its change judged, all at once. What is started is ended and what is laid out is
 //! removed on every path; the records stay and are named. What is deliberately absent: any way around the server.
 
 mod kit;
+mod kits;
 mod lanes;
 mod own_rig;
 mod place;
@@ -12,14 +14,16 @@ mod report;
 mod screen;
 mod table;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use thermite_actors::view::{JobRow, JobStatus, RigView};
+use thermite_core::contract::Target;
 use thermite_core::device::DeviceView;
 use thermite_core::ids::{Holder, JobId, RunId};
 use thermite_core::run::RunState;
 use thermite_svc::server::bodies::{StartRun, SubmitJob};
+use thermite_svc::settings::{SettingFault, gpus};
 
 use crate::cli::exit;
 use crate::cli::say::Say;
@@ -27,6 +31,7 @@ use crate::cli::stop::Stop;
 use crate::client::{Client, Fault, RunChange, fresh_key};
 
 use kit::Campaign;
+use kits::{Ground, TrialKit};
 use lanes::LaneRuns;
 use own_rig::OwnRig;
 use place::Place;
@@ -43,8 +48,10 @@ pub(crate) struct Wishes {
     pub(crate) json: bool,
     /// Where everything stays; else only the records do, in a folder under the temporary one.
     pub(crate) keep: Option<PathBuf>,
-    /// The speed-up that the kit's contract plans for, in percent.
-    pub(crate) plan_percent: u8,
+    /// The speed-up that the kit's contract plans for, in percent; none: as the kit says.
+    pub(crate) plan_percent: Option<u8>,
+    /// The kind of device; none: a GPU where there is one with nvcc, else the CPUs.
+    pub(crate) target: Option<Target>,
 }
 
 /// Why it did not come to its end.
@@ -58,6 +65,15 @@ pub(crate) enum TryFault {
         /// The cause.
         why: String,
     },
+    /// The kind of device that was asked for cannot be had.
+    #[error("no GPU can be tried: {why}; try --target cpu")]
+    Target {
+        /// Why.
+        why: String,
+    },
+    /// A setting cannot be.
+    #[error(transparent)]
+    Setting(#[from] SettingFault),
     /// The folder cannot be used.
     #[error("folder {folder} cannot be used: {why}; name another with --keep")]
     Folder {
@@ -98,7 +114,8 @@ impl TryFault {
     /// What the exit code says.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            TryFault::Program { .. } | TryFault::Folder { .. } => exit::REFUSED,
+            TryFault::Program { .. } | TryFault::Target { .. } | TryFault::Folder { .. } => exit::REFUSED,
+            TryFault::Setting(_) => exit::USAGE,
             TryFault::Git { .. } | TryFault::Server { .. } => exit::INFRASTRUCTURE,
             TryFault::Rig(fault) => exit::of_fault(fault),
             TryFault::Asked => exit::CANCELLED,
@@ -109,9 +126,12 @@ impl TryFault {
 /// Does it all, and says how it went.
 pub(crate) fn try_out(wishes: &Wishes, stop: &Stop, say: &Say) -> Result<u8, TryFault> {
     let began = Instant::now();
-    kit::needs_are_here()?;
+    let library = gpus::library(&|name| std::env::var(name).ok().filter(|value| !value.is_empty()))?;
+    let choice = kits::choose(wishes.target, || Ground::of_this_machine(cards(library.as_deref())))?;
+    choice.kit.needs_are_here()?;
+    say.aside(&format!("thermite: tries {}", choice.why));
     let mut place = Place::make(wishes.keep.as_deref())?;
-    match in_place(&mut place, wishes, began, stop, say) {
+    match in_place(&mut place, choice.kit, wishes, began, stop, say) {
         Ok(report) => {
             place.keep_records();
             if wishes.json {
@@ -129,11 +149,18 @@ pub(crate) fn try_out(wishes: &Wishes, stop: &Stop, say: &Say) -> Result<u8, Try
     }
 }
 
-fn in_place(place: &mut Place, wishes: &Wishes, began: Instant, stop: &Stop, say: &Say) -> Result<Report, TryFault> {
-    let campaign = Campaign::lay_out(place.base(), wishes.plan_percent)?;
-    let mut rig = OwnRig::start(&place.data(), &place.log(), stop, say)?;
-    let base = place.base().display();
-    say.aside(&format!("thermite: this machine as a CPU rig at {} in {base}; Ctrl-C ends it", rig.client().base()));
+fn in_place(
+    place: &mut Place,
+    kit: &TrialKit,
+    wishes: &Wishes,
+    began: Instant,
+    stop: &Stop,
+    say: &Say,
+) -> Result<Report, TryFault> {
+    let campaign = Campaign::lay_out(place.base(), kit, wishes.plan_percent.unwrap_or(kit.plan_percent))?;
+    let mut rig = OwnRig::start(&place.data(), &place.log(), kit.target, stop, say)?;
+    let (base, kind) = (place.base().display(), kind(kit.target));
+    say.aside(&format!("thermite: this machine as a {kind} rig at {} in {base}; Ctrl-C ends it", rig.client().base()));
     let worked = work(&campaign, &rig, stop, say);
     // The records are read while the rig still answers; it is ended whatever came of it.
     let report = worked.and_then(|worked| Report::gather(&campaign, worked, &rig, place.records(), began));
@@ -143,6 +170,19 @@ fn in_place(place: &mut Place, wishes: &Wishes, began: Instant, stop: &Stop, say
     report.cost.wall_ms = millis(began.elapsed());
     report.write(place.records())?;
     Ok(report)
+}
+
+/// The models of the GPUs that the driver lists.
+fn cards(library: Option<&Path>) -> Result<Vec<String>, String> {
+    let cards = thermite_actors::host::gpu::Cards::open(library).map_err(|fault| fault.to_string())?;
+    Ok(cards.list().into_iter().map(|card| card.model).collect())
+}
+
+const fn kind(target: Target) -> &'static str {
+    match target {
+        Target::Cpu => "CPU",
+        Target::CudaGpu => "GPU",
+    }
 }
 
 /// What came of the campaign.

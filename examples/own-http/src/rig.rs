@@ -76,6 +76,7 @@ pub(crate) async fn start(place: &Place) -> Result<Harness, Box<dyn Error>> {
     let outputs = executor.outputs().clone();
     let rig = Rig::start(RigSetup {
         members: vec![MemberPorts { member: MemberId(0), driver: Rc::new(driver), executor: Rc::new(executor) }],
+        bench: None,
         workspaces: Rc::new(workspaces),
         records: Rc::new(Journal::open(&data.join("journal.jsonl"))?),
         clock: Rc::new(BootClock),

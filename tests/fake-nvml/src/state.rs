@@ -19,6 +19,8 @@
 //! power 75000                          # milliwatts
 //! mig 0
 //! computes 4711 3000                   # a pid and its MiB; once for each program
+//! follows 500 97                       # lists each live process whose environment names this card by
+//!                                      # CUDA_VISIBLE_DEVICES, with 500 MiB each; the card is then 97 % in use
 //! draws 900 100
 //! fails nvmlDeviceGetMemoryInfo_v2 NotSupported
 //! fails * GpuLost
@@ -56,6 +58,7 @@ pub(crate) struct Card {
     pub(crate) mig: Option<u32>,
     pub(crate) computes: Vec<(u32, u64)>,
     pub(crate) draws: Vec<(u32, u64)>,
+    follows: Option<(u64, u32)>,
     calls: Calls,
 }
 
@@ -97,6 +100,7 @@ impl State {
                 }
             }
         }
+        state.cards.iter_mut().for_each(Card::follow);
         state
     }
 
@@ -127,6 +131,29 @@ impl Calls {
 }
 
 impl Card {
+    /// Lists who really runs on the card, as a driver would: gone with the process.
+    fn follow(&mut self) {
+        let Some((each, busy)) = self.follows else { return };
+        let named = format!("CUDA_VISIBLE_DEVICES={}", self.uuid).into_bytes();
+        let pids: Vec<u32> = std::fs::read_dir("/proc")
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .filter(|pid| {
+                let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+                environment.split(|byte| *byte == 0).any(|variable| variable == named)
+            })
+            .collect();
+        if pids.is_empty() {
+            return;
+        }
+        self.usage = Some(busy);
+        if let Some((_, used)) = &mut self.memory {
+            *used += each * pids.len() as u64;
+        }
+        self.computes.extend(pids.into_iter().map(|pid| (pid, each)));
+    }
+
     fn take(&mut self, name: &str, value: &str) {
         let number = || value.parse().ok();
         let bits = || u64::from_str_radix(value.trim_start_matches("0x"), 16).ok();
@@ -145,6 +172,7 @@ impl Card {
             "clock_max" => self.clock_max = number(),
             "power" => self.power = number(),
             "mig" => self.mig = number(),
+            "follows" => self.follows = two(value),
             "computes" => self.computes.extend(two(value)),
             "draws" => self.draws.extend(two(value)),
             _ => {}

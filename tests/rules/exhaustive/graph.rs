@@ -4,10 +4,27 @@
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
-use super::rig::{Rig, Setup, Step};
+/// A world that is walked.
+pub(super) trait World: Clone + Hash {
+    /// What is checked.
+    type Setup;
+    /// One thing that happens.
+    type Step: Copy;
+
+    /// Where it begins.
+    fn fresh(setup: &Self::Setup) -> Self;
+    /// What can happen next.
+    fn steps(&self, setup: &Self::Setup, steps: &mut Vec<Self::Step>);
+    /// The world after a step.
+    fn after(&self, setup: &Self::Setup, step: Self::Step) -> Self;
+    /// Whether everything asked for has come to its end.
+    fn ended(&self, setup: &Self::Setup) -> bool;
+    /// The property that was broken.
+    fn broken(&self) -> Option<&'static str>;
+}
 
 /// What was found.
-pub(super) struct Found {
+pub(super) struct Found<Step> {
     pub(super) states: usize,
     pub(super) edges: usize,
     pub(super) depth: usize,
@@ -22,10 +39,10 @@ pub(super) struct Found {
 }
 
 /// Walks the whole graph, at most `most` states of it.
-pub(super) fn explore(setup: &Setup, most: usize) -> Found {
-    let first = Rig::fresh(setup);
+pub(super) fn explore<W: World>(setup: &W::Setup, most: usize) -> Found<W::Step> {
+    let first = W::fresh(setup);
     let mut seen: BTreeMap<u128, u32> = BTreeMap::from([(fingerprint(&first), 0)]);
-    let mut came_from: Vec<(u32, Option<Step>)> = vec![(0, None)];
+    let mut came_from: Vec<(u32, Option<W::Step>)> = vec![(0, None)];
     let mut edges: Vec<(u32, u32)> = Vec::new();
     let mut good: Vec<u32> = Vec::new();
     let mut broken: BTreeMap<&'static str, u32> = BTreeMap::new();
@@ -37,7 +54,7 @@ pub(super) fn explore(setup: &Setup, most: usize) -> Found {
     while !level.is_empty() {
         let mut next_level = Vec::new();
         for (at, rig) in level {
-            if let Some(property) = rig.broken {
+            if let Some(property) = rig.broken() {
                 broken.entry(property).or_insert(at);
                 good.push(at);
                 continue;
@@ -87,7 +104,7 @@ pub(super) fn explore(setup: &Setup, most: usize) -> Found {
 }
 
 /// 128 bits of a state in one pass; two states share them less often than memory errs.
-fn fingerprint(rig: &Rig) -> u128 {
+fn fingerprint(rig: &impl Hash) -> u128 {
     let mut print = Print(0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344);
     rig.hash(&mut print);
     u128::from(print.0) << 64 | u128::from(print.1)
@@ -157,7 +174,7 @@ fn first_lost(states: usize, edges: &[(u32, u32)], good: &[u32]) -> Option<u32> 
     reaches.iter().position(|reached| !reached).map(|at| u32::try_from(at).expect("states are numbered in 32 bits"))
 }
 
-fn story(came_from: &[(u32, Option<Step>)], mut at: u32) -> Vec<Step> {
+fn story<Step: Copy>(came_from: &[(u32, Option<Step>)], mut at: u32) -> Vec<Step> {
     let mut steps = Vec::new();
     while let (from, Some(step)) = came_from[at as usize] {
         steps.push(step);

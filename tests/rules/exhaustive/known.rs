@@ -88,7 +88,8 @@ impl Known {
             Fact::Job { job, fact, .. } => {
                 let known = self.jobs.get_mut(&job).expect("a job's first fact is its submission");
                 match fact {
-                    JudgeFact::StageStarted { stage, attempt, hold } => {
+                    JudgeFact::StageStarted { stage, attempt, hold }
+                    | JudgeFact::BuildStarted { stage, attempt, hold } => {
                         self.last_hold = self.last_hold.max(hold.number);
                         known.stage = stage;
                         known.attempt = attempt;

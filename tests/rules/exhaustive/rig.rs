@@ -20,6 +20,7 @@ use thermite_core::run::RunState;
 use thermite_core::time::{Moment, Span};
 use uuid::Uuid;
 
+use super::graph::World;
 use super::known::{Fact, Known};
 use super::mutants::Mutant;
 
@@ -684,6 +685,31 @@ impl Rig {
         if let Some(stage) = &mut self.stage {
             stage.number = stage.number.saturating_sub(lowest);
         }
+    }
+}
+
+impl World for Rig {
+    type Setup = Setup;
+    type Step = Step;
+
+    fn fresh(setup: &Setup) -> Rig {
+        Rig::fresh(setup)
+    }
+
+    fn steps(&self, setup: &Setup, steps: &mut Vec<Step>) {
+        Rig::steps(self, setup, steps);
+    }
+
+    fn after(&self, setup: &Setup, step: Step) -> Rig {
+        Rig::after(self, setup, step)
+    }
+
+    fn ended(&self, setup: &Setup) -> bool {
+        Rig::ended(self, setup)
+    }
+
+    fn broken(&self) -> Option<&'static str> {
+        self.broken
     }
 }
 

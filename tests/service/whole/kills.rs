@@ -253,6 +253,11 @@ fn check_facts(house: &House, asked: &[(Kind, String)]) {
             }
             LogEntry::DevRunEnded { dev_run, .. } => ended_runs.push(*dev_run),
             LogEntry::RigStarted
+            | LogEntry::BlocksDisturbed { .. }
+            | LogEntry::BuildStarted { .. }
+            | LogEntry::SplitSet { .. }
+            | LogEntry::DeviceDrained { .. }
+            | LogEntry::DeviceUndrained { .. }
             | LogEntry::RigRestored { .. }
             | LogEntry::RunStarted { .. }
             | LogEntry::RunChanged { .. }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use thermite_core::blame::Blamed;
 use thermite_core::dev_run::DevRunSpec;
 use thermite_core::device::{DeviceInput, DeviceView};
 use thermite_core::fold::{DevRunHistory, JobHistory, RigHistory};
@@ -9,6 +10,7 @@ use thermite_core::ids::{HoldId, Holder};
 use thermite_core::job::JobOutcome;
 use thermite_core::judge_queue::{LiveJob, Standing};
 use thermite_core::lane::{Ask, LaneState};
+use thermite_core::pool::Wants;
 use thermite_core::texts;
 use thermite_core::time::{Moment, Span};
 use thermite_core::wait::Wait;
@@ -18,7 +20,7 @@ use crate::member::{LookAtLeftovers, LookAtMember, MemberLook, ToMember};
 use crate::noise;
 use crate::outbox::{Recall, RecordsState};
 use crate::pool::{LookAtPool, PoolLook};
-use crate::view::{DevRunStatus, DeviceRow, JobStatus, LeftoverRow};
+use crate::view::{DevRunStatus, DevicePool, DeviceRow, JobStatus, LeftoverRow, Quarantine};
 
 use super::*;
 
@@ -124,9 +126,11 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
             .chain(history.runs.iter().rev().filter(|(_, run)| run.state == RunState::Ended).take(RUNS_SHOWN))
             .map(|(id, run)| (*id, run.clone()))
             .collect();
-        (noise, jobs, runs, warnings)
+        let disturbed: Vec<Blamed> =
+            history.disturbed.iter().map(|(blame, blocks)| Blamed { blame: blame.clone(), blocks: *blocks }).collect();
+        (noise, jobs, runs, warnings, disturbed)
     });
-    let Ok((noise, jobs, runs, mut warnings)) = recalled.await else { return view };
+    let Ok((noise, jobs, runs, mut warnings, disturbed)) = recalled.await else { return view };
     view.devices = snapshot
         .members
         .iter()
@@ -135,9 +139,16 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
             facts: look.facts.clone(),
             state: look.state.clone(),
             refused: look.refused,
+            pool: pool_of(&snapshot, *member),
+            idle: actors.cards.why_idle(*member),
+            drained: snapshot.pool.members.get(member).is_some_and(|known| known.drained),
+            quarantine: quarantine_of(&look.state),
             containment: look.containment.clone(),
             noise: noise.iter().filter(|noise| noise.key.device == look.facts.uuid).cloned().collect(),
             warnings: warnings.remove(member).unwrap_or_default(),
+            index: look.index,
+            reading: look.reading.clone(),
+            disturbed: disturbed.iter().filter(|row| row.blame.device == look.facts.uuid).cloned().collect(),
         })
         .collect();
     view.runs = runs.into_iter().map(|(run, known)| list::run_row(run, known)).collect();
@@ -152,6 +163,24 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
         })
         .collect();
     view
+}
+
+/// Whom a device serves.
+fn pool_of(snapshot: &Snapshot, member: MemberId) -> DevicePool {
+    match snapshot.pool.members.get(&member).map(|known| known.discipline) {
+        Some(Discipline::JudgeFirst | Discipline::FirstCome) => DevicePool::Shared,
+        Some(Discipline::JudgeOnly | Discipline::Builds) => DevicePool::Judge,
+        Some(Discipline::LanesOnly | Discipline::OneLane(_)) => DevicePool::Agents,
+        Some(Discipline::Idle) | None => DevicePool::Idle,
+    }
+}
+
+fn quarantine_of(state: &DeviceView) -> Option<Quarantine> {
+    match state {
+        DeviceView::Out { why, next_try } => Some(Quarantine { why: why.clone(), next_try: Some(*next_try) }),
+        DeviceView::Quarantined { why } => Some(Quarantine { why: why.clone(), next_try: None }),
+        DeviceView::Sweeping | DeviceView::Ready | DeviceView::Held { .. } | DeviceView::Stopping { .. } => None,
+    }
 }
 
 /// The processes that development runs left behind, the oldest first: one more than are shown at most, where there are.
@@ -393,7 +422,12 @@ fn live_job_row(snapshot: &Snapshot, live: &LiveJob, known: &JobHistory) -> JobR
             JobStatus::Measuring { hold: *hold, stage, sentence }
         }
         Standing::Waiting(waits) => {
-            let wait = Wait::of_job(now, since, waits, &snapshot.pool.device);
+            let pool = &snapshot.pool;
+            let device = match waits.wants {
+                Wants::Bench => pool.bench.as_ref(),
+                Wants::Device => waits.screened_on.and_then(|member| pool.confirming.get(&member)),
+            };
+            let wait = Wait::of_job(now, since, waits, device.unwrap_or(&pool.device));
             JobStatus::Waiting { sentence: wait.sentence(now), wait }
         }
     };
@@ -408,7 +442,7 @@ pub(super) async fn stop_stages(actors: &Actors, run: RunId) {
     let Ok(judge) = actors.judge.send(LookAtJudge { which: WhichJobs::First(JOBS_SHOWN) }).await else { return };
     for live in judge.live.iter().filter(|live| live.run == run) {
         if let Standing::Holding { hold } = live.standing
-            && let Some(doors) = actors.members.get(&hold.member)
+            && let Some((_, doors)) = actors.holdable().find(|(member, _)| *member == hold.member)
         {
             let input = DeviceInput::Stop { number: hold.number, cause: StopCause::RunEnded };
             doors.input.do_send(ToMember(input));
@@ -418,7 +452,7 @@ pub(super) async fn stop_stages(actors: &Actors, run: RunId) {
 
 /// Stops the judge's stages: their jobs keep their place and start over.
 pub(super) async fn stop_judge(actors: &Actors) {
-    for doors in actors.members.values() {
+    for (_, doors) in actors.holdable() {
         if let Ok(look) = doors.look.send(LookAtMember).await
             && let DeviceView::Held { hold, by: Holder::Judge, .. } = look.state
         {
@@ -433,7 +467,7 @@ pub(super) async fn wait_until_free(actors: &Actors) {
     let until = actors.clock.now() + limits::PROOF_MAX;
     loop {
         let mut held = false;
-        for doors in actors.members.values() {
+        for (_, doors) in actors.holdable() {
             if let Ok(look) = doors.look.send(LookAtMember).await {
                 held |= matches!(look.state, DeviceView::Held { .. } | DeviceView::Stopping { .. });
             }

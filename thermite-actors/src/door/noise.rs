@@ -24,7 +24,7 @@ pub(crate) struct AskNoiseAgain(pub(crate) MemberId);
 #[rtype(result = "Result<(), No>")]
 pub(crate) struct AskClear(pub(crate) MemberId);
 
-async fn facts_of(actors: &Actors, member: MemberId) -> Result<DeviceFacts, No> {
+pub(super) async fn facts_of(actors: &Actors, member: MemberId) -> Result<DeviceFacts, No> {
     let Some(doors) = actors.members.get(&member) else {
         let have: Vec<String> = actors.members.keys().map(MemberId::to_string).collect();
         let refusal = Refusal::UnknownDevice { device: member.0.to_string(), have: have.join(", ") };

@@ -331,7 +331,7 @@ fn other_use(base: &Sample, last: &Sample) -> Option<f64> {
 }
 
 /// The CPUs this process may run on.
-fn allowed(root: &Path) -> CpuList {
+pub(super) fn allowed(root: &Path) -> CpuList {
     let online = CpuList::read(&read(root, "sys/devices/system/cpu/online"));
     let allowed = read(root, "proc/self/status")
         .lines()

@@ -8,11 +8,13 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use thermite_core::cpus::CpuCut;
 use thermite_core::limits;
 use thermite_core::readiness::ThrottleCounter;
 
-use super::launch::{Containment, Isolation, Layer};
+use super::launch::{CardWay, Containment, CpuHold, Isolation, Layer};
 
+mod cards;
 mod look;
 
 pub use look::{Look, look};
@@ -43,6 +45,10 @@ pub enum Ability {
     Disk,
     /// The lock that keeps two rigs from one device.
     DeviceLock,
+    /// What keeps a run to the card it is granted.
+    Cards,
+    /// CPUs near each card, and what keeps a run to them.
+    CardCpus,
 }
 
 impl fmt::Display for Ability {
@@ -59,6 +65,8 @@ impl fmt::Display for Ability {
             Ability::Toolchain => "toolchain",
             Ability::Disk => "disk",
             Ability::DeviceLock => "device lock",
+            Ability::Cards => "card isolation",
+            Ability::CardCpus => "card CPUs",
         })
     }
 }
@@ -131,6 +139,8 @@ pub struct Abilities {
     pub disk: DiskFacts,
     /// The lock of this machine's device.
     pub device_lock: LockFacts,
+    /// The machine's cards, and what can be done for runs on them.
+    pub cards: CardFacts,
 }
 
 /// The cgroup trees of a machine.
@@ -162,6 +172,19 @@ pub struct DiskFacts {
     pub free: Result<u64, String>,
     /// Whether a database was written, synced and read back there, else why not.
     pub keeps: Result<(), String>,
+}
+
+/// What can be done for runs on cards.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CardFacts {
+    /// The nodes by which cards can be reached; none on a machine without.
+    pub nodes: Vec<PathBuf>,
+    /// The ways to keep a run to its card, the best first, and why those that do not work do not.
+    pub ways: Vec<(CardWay, Result<(), String>)>,
+    /// What keeps a run to its CPUs.
+    pub hold: CpuHold,
+    /// The CPUs of each card, were all of them the judge's.
+    pub cut: CpuCut,
 }
 
 /// The lock of a device.
@@ -204,6 +227,8 @@ pub fn findings(found: &Abilities) -> Vec<Finding> {
         toolchain(found),
         disk(found),
         device_lock(found),
+        cards::isolation(found),
+        cards::cpus(found),
     ]
 }
 
@@ -214,7 +239,13 @@ fn ok(ability: Ability, found: impl Into<String>) -> Finding {
         standing: Standing::Ok,
         is_needed: !matches!(
             ability,
-            Ability::Namespaces | Ability::Cgroup | Ability::Uids | Ability::Quota | Ability::Toolchain
+            Ability::Namespaces
+                | Ability::Cgroup
+                | Ability::Uids
+                | Ability::Quota
+                | Ability::Toolchain
+                | Ability::Cards
+                | Ability::CardCpus
         ),
         found: found.into(),
         missing: None,

@@ -22,7 +22,7 @@ use super::clock::{self, BootClock};
 use super::cpu::CpuDriver;
 use super::launch::{CaptureDir, HOME_AT, Identity, LaunchSpec, Launcher, Toolchains, hand_over, toolchain_mounts};
 use super::workspaces::HostWorkspaces;
-use crate::ports::{Clock, Executor, Launched, Leftovers, StageRef, StopProof, TargetDriver};
+use crate::ports::{Clock, Executor, Launched, Leftovers, StageRef, StopProof};
 
 mod artefact;
 mod holds;
@@ -34,11 +34,11 @@ mod shared;
 
 use holds::{HeldDevRun, Hold, Holds};
 use kept::Kept;
-use shared::Shared;
+use shared::{Place, Shared};
 
 pub use shared::{CardSeat, ExecutorSettings, Executors, OUTPUTS};
 
-/// Works one device of this machine: its CPUs, or a card.
+/// Works one device of this machine: its CPUs, a card, or the bench where a rig with cards builds.
 #[derive(Clone)]
 pub struct HostExecutor {
     inner: Rc<Inner>,
@@ -46,11 +46,7 @@ pub struct HostExecutor {
 
 struct Inner {
     shared: Rc<Shared>,
-    driver: Rc<dyn TargetDriver>,
-    /// Where the judge's own CPU time is told (rule C2): the device is the CPUs.
-    cpu_driver: Option<CpuDriver>,
-    /// The card it works; none where the CPUs are the device.
-    seat: Option<CardSeat>,
+    place: Place,
     /// The tools as the account that measures reaches them.
     judge_toolchains: OnceCell<Toolchains>,
     holds: Holds,
@@ -81,7 +77,7 @@ impl HostExecutor {
 impl Executor for HostExecutor {
     fn sweep(&self) -> LocalBoxFuture<'static, StopProof> {
         let inner = Rc::clone(&self.inner);
-        Box::pin(async move { inner.shared.sweep(inner.seat.as_ref()).await })
+        Box::pin(async move { inner.shared.sweep(&inner.place).await })
     }
 
     fn start(&self, hold: HoldId, spec: DevRunSpec) -> LocalBoxFuture<'static, Result<Launched, String>> {
@@ -114,7 +110,7 @@ impl Executor for HostExecutor {
     }
 
     fn containment(&self) -> Option<String> {
-        Some(self.inner.shared.containment(self.inner.seat.as_ref()))
+        Some(self.inner.shared.containment(&self.inner.place))
     }
 
     fn leftovers(&self) -> Vec<Leftovers> {
@@ -128,31 +124,20 @@ impl Executor for HostExecutor {
 }
 
 impl Inner {
-    fn new(
-        shared: Rc<Shared>,
-        driver: Rc<dyn TargetDriver>,
-        cpu_driver: Option<CpuDriver>,
-        seat: Option<CardSeat>,
-    ) -> Inner {
-        Inner {
-            shared,
-            driver,
-            cpu_driver,
-            seat,
-            judge_toolchains: OnceCell::new(),
-            holds: Holds::default(),
-            kept: Kept::default(),
-        }
+    fn new(shared: Rc<Shared>, place: Place) -> Inner {
+        Inner { shared, place, judge_toolchains: OnceCell::new(), holds: Holds::default(), kept: Kept::default() }
     }
 
     /// The name of a launch, which no other has.
     fn run_name(&self, kind: &str) -> String {
-        let prefix = self.seat.as_ref().map(CardSeat::run_prefix).unwrap_or_default();
-        format!("{prefix}{kind}-{}", uuid::Uuid::now_v7())
+        format!("{}{kind}-{}", self.place.run_prefix(), uuid::Uuid::now_v7())
     }
 
     async fn start(&self, id: HoldId, spec: DevRunSpec) -> Result<Launched, String> {
         let (hold, _under_way) = self.holds.begin(id)?;
+        if let Place::Bench { .. } = self.place {
+            return Err("the bench builds for the judge; no development run works there".to_owned());
+        }
         let identity = self.shared.settings.accounts.lane(spec.lane);
         let tree = spec.worktree.clone();
         let known = self.shared.toolchains.borrow().get(&spec.lane).cloned();
@@ -184,7 +169,7 @@ impl Inner {
             return Err("it was stopped before its start".to_owned());
         }
         run.go().await.map_err(|fault| format!("program {program} could not be executed: {}", fault.why))?;
-        Ok(Launched { pid: run.pid(), containment: self.shared.containment(self.seat.as_ref()) })
+        Ok(Launched { pid: run.pid(), containment: self.shared.containment(&self.place) })
     }
 
     fn launch_spec(&self, spec: DevRunSpec, identity: Identity, toolchains: Toolchains) -> LaunchSpec {
@@ -195,7 +180,7 @@ impl Inner {
         for (name, value) in spec.env {
             set(&mut env, &name, value);
         }
-        let grant = self.seat.as_ref().map(CardSeat::dev_grant).unwrap_or_default();
+        let grant = self.place.dev_grant();
         // Last: a lane that names a card by its index would not get the one it has.
         for (name, value) in grant.env() {
             set(&mut env, &name, value);

@@ -14,8 +14,8 @@ use nvml_wrapper::error::NvmlError;
 
 use thermite_core::contract::Target;
 use thermite_core::limits;
-use thermite_core::readiness::gpu::{self, Card};
-use thermite_core::readiness::{Reading, Signal, SignalState, names};
+use thermite_core::readiness::gpu::{self, Card, Sample};
+use thermite_core::readiness::{Clocks, Reading, Signal, SignalState, names};
 use thermite_core::texts;
 use thermite_core::time::{Moment, Span};
 
@@ -123,6 +123,7 @@ struct SharedCards {
 /// One card as a device. Clones share its thread.
 #[derive(Clone)]
 pub struct GpuDriver {
+    index: u32,
     facts: Arc<DeviceFacts>,
     watch: Arc<Watch>,
 }
@@ -191,7 +192,7 @@ impl Cards {
         let known = Card { model: card.model.clone(), memory_total: card.memory_total, slow_down_at: None };
         let watch = Watch::begin(self.shared.library.clone(), uuid.to_owned(), known)
             .map_err(|error| CardsFault::NoThread { why: error.to_string() })?;
-        let driver = GpuDriver { facts: Arc::new(card.device_facts()), watch: Arc::new(watch) };
+        let driver = GpuDriver { index: card.index, facts: Arc::new(card.device_facts()), watch: Arc::new(watch) };
         drivers.insert(uuid.to_owned(), driver.clone());
         Ok(driver)
     }
@@ -319,6 +320,21 @@ impl TargetDriver for GpuDriver {
     fn read(&self) -> LocalBoxFuture<'static, Result<Reading, DeviceFault>> {
         let driver = self.clone();
         Box::pin(async move { driver.reading_before().await })
+    }
+
+    fn index(&self) -> Option<u32> {
+        Some(self.index)
+    }
+
+    fn latest(&self) -> Option<Reading> {
+        let known = self.watch.known();
+        // In a block nothing is apart from the judge's own use.
+        let last = known.last.map(|(sample, _)| sample).into_iter().collect();
+        let samples: Vec<Sample> = if known.apart.is_empty() { last } else { known.apart };
+        let at = samples.last()?.at;
+        let signals = gpu::before_block(&known.card, &known.resting, &samples);
+        // Only what the card says: the machine's quotas and clocks are read for a block.
+        Some(Reading { at, signals, throttle: Vec::new(), clocks: Clocks::default() })
     }
 
     fn block_begins(&self, watch: BlockWatch) {

@@ -242,13 +242,13 @@ fn read_contract(source: Source<'_>, table: &DeTable<'_>) -> Result<Contract, Ki
     let fields = Fields { source, table, prefix: "contract." };
     fields.only(&CONTRACT_KEYS, "a contract")?;
     let plain = Contract::default();
-    let span = |key: &'static str, plain: Span| -> Result<Span, KitFault> {
-        let read = fields.optional(key, SPAN_EXPECTED, |value| {
+    let given_span = |key: &'static str| {
+        fields.optional(key, SPAN_EXPECTED, |value| {
             let span = parse_span(value.as_str()?)?;
             (span > Span::ZERO && span <= Span::hours(24)).then_some(span)
-        })?;
-        Ok(read.unwrap_or(plain))
+        })
     };
+    let span = |key: &'static str, plain: Span| -> Result<Span, KitFault> { Ok(given_span(key)?.unwrap_or(plain)) };
     let effect = |key: &'static str, least: f64, expected: &str, plain: f64| -> Result<f64, KitFault> {
         let read = fields.optional(key, expected, |value| {
             let percent = number(value)?;
@@ -275,7 +275,7 @@ fn read_contract(source: Source<'_>, table: &DeTable<'_>) -> Result<Contract, Ki
             &format!("a whole number from blocks_least ({blocks_least}) to 10000"),
             plain.blocks_most.max(blocks_least),
         )?,
-        dev_run_max: span("dev_run_max", plain.dev_run_max)?,
+        dev_run_max: given_span("dev_run_max")?,
         build_max: span("build_max", plain.build_max)?,
         check_max: span("check_max", plain.check_max)?,
         measure_max: span("measure_max", plain.measure_max)?,

@@ -86,9 +86,9 @@ impl Accounts {
         }
     }
 
-    /// The uids that only runs on one card have.
-    pub fn timing_uids(self, seat: u8) -> Vec<u32> {
-        match self.timing(seat) {
+    /// The uid of an account, where it has one of its own.
+    pub(super) fn uids_of(self, account: Identity) -> Vec<u32> {
+        match account {
             Identity::Dedicated { uid, .. } => vec![uid],
             Identity::RigsUser => Vec::new(),
         }

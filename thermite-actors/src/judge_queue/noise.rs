@@ -24,7 +24,8 @@ impl JudgeQueueActor {
         let noise = match end {
             StageEnd::Decided { noise, .. }
             | StageEnd::ChangeFailed { noise, .. }
-            | StageEnd::Infrastructure { noise, .. } => noise,
+            | StageEnd::Infrastructure { noise, .. } => noise.as_ref(),
+            StageEnd::Built { .. } => None,
         };
         if let Some(noise) = noise {
             self.noise.insert(noise.key.clone(), noise.clone());
@@ -69,6 +70,31 @@ impl JudgeQueueActor {
         if let Some((doors, _)) = self.members.get(&member) {
             doors.input.do_send(ToMember(DeviceInput::Quarantine { why }));
         }
+    }
+}
+
+/// A card was at fault: what is known of its noise is not to be used any more (rule B10).
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Distrust {
+    /// The card's UUID.
+    pub(crate) uuid: String,
+}
+
+impl Handler<Distrust> for JudgeQueueActor {
+    type Result = ();
+
+    /// Champion against champion comes first on the card, once it is back, and nothing is compared before that passes.
+    fn handle(&mut self, msg: Distrust, ctx: &mut Self::Context) {
+        let keys: Vec<NoiseKey> = self.noise.keys().filter(|key| key.device == msg.uuid).cloned().collect();
+        if keys.is_empty() {
+            return;
+        }
+        self.noise.retain(|key, _| key.device != msg.uuid);
+        let doubted = |key| LogEntry::NoiseDoubted { key, why: NoiseDoubt::Fault };
+        let entries: Vec<LogEntry> = keys.into_iter().map(doubted).collect();
+        let append = self.outbox.send(Append { batch: entries.into(), patient: true }).into_actor(self);
+        ctx.spawn(append.map(|_, _, _| ()));
     }
 }
 

@@ -28,7 +28,7 @@ impl JudgeQueueActor {
 
     /// Writes that a job ends with another's verdict.
     pub(super) fn write_reuse(&mut self, job: JobId, from: JobId, outcome: JobOutcome, batch: &mut Batch) {
-        let device = self.members.values().next().map(|member| &member.1);
+        let device = judging_device(&self.judging, &self.members);
         let verdict = self.specs.get(&job).and_then(|spec| self.settled.get(&same_change(spec, device)));
         let (record, screened) =
             verdict.map_or((None, None), |verdict| (verdict.record.clone(), verdict.screened.clone()));

@@ -6,7 +6,13 @@ impl JudgeQueueActor {
     /// The device is claimed and the start is durable: the stage begins.
     pub(super) fn open_stage(&mut self, hold: HoldId, ctx: &mut Context<Self>) {
         let now = self.clock.now();
-        let Some((_, facts)) = self.members.get(&hold.member) else { return };
+        let on_bench = hold.member == MemberId::BENCH;
+        // What is built on the bench is built for the judge's cards.
+        let facts = match self.members.get(&hold.member) {
+            Some((_, facts)) => Some(facts),
+            None => judging_device(&self.judging, &self.members).filter(|_| on_bench),
+        };
+        let Some(facts) = facts else { return };
         let Some(claimed) = self.claimed.get_mut(&hold) else { return };
         let Some(spec) = self.specs.get(&claimed.job) else { return };
         let on = MeasuredOn {
@@ -17,14 +23,22 @@ impl JudgeQueueActor {
             runner: CORE.to_owned(),
             cpus: facts.cpus.clone(),
         };
-        let noise = self.noise.get(&on.noise_key(&spec.pinned.kit_hash)).cloned();
+        // A build measures nothing: what is known of a card's noise is none of its business.
+        let noise = self.noise.get(&on.noise_key(&spec.pinned.kit_hash)).filter(|_| !on_bench).cloned();
+        let part = match self.built.get(&claimed.job) {
+            _ if on_bench => StagePart::Builds,
+            Some((stage, attempt, artefacts)) if (*stage, *attempt) == (claimed.stage, claimed.attempt) => {
+                StagePart::Built(artefacts.clone())
+            }
+            Some(_) | None => StagePart::Whole,
+        };
         let screened = match claimed.stage {
             StageKind::Screening => None,
-            // One judge's device: the confirmation is on the same one, and the record says so (rule B6).
+            // Where no other is in service the confirmation is on the same one, and the record says so (rule B6).
             StageKind::Confirmation => self
                 .screened
                 .get(&claimed.job)
-                .map(|(_, record)| Screened { record: record.clone(), same_device: self.members.len() == 1 }),
+                .map(|(member, record)| Screened { record: record.clone(), same_device: *member == hold.member }),
         };
         let plan = StagePlan {
             spec: spec.as_ref().clone(),
@@ -39,6 +53,7 @@ impl JudgeQueueActor {
             look_every: look_every(facts.target),
             ready_wait_max: limits::READY_WAIT_MAX,
             wall_ms: self.clock.wall_ms(),
+            part,
         };
         claimed.steps = Some(Traced::begin(now, plan, self.inputs.clone()));
         self.drive(hold, ctx);
@@ -66,7 +81,8 @@ impl JudgeQueueActor {
             Directive::Do(step) => {
                 if !claimed.asked {
                     claimed.asked = true;
-                    let builds_done = matches!(step, StageStep::Look | StageStep::Block { .. });
+                    let builds_done =
+                        matches!(step, StageStep::Look | StageStep::Block { .. }) && hold.member != MemberId::BENCH;
                     if builds_done && !std::mem::replace(&mut claimed.builds_done, true) {
                         self.take(JudgeInput::BuildsDone { hold }, ctx);
                     }
@@ -81,7 +97,7 @@ impl JudgeQueueActor {
 
     fn ask_step(&mut self, hold: HoldId, step: StageStep, ctx: &mut Context<Self>) {
         let Some(claimed) = self.claimed.get(&hold) else { return };
-        let (Some((doors, _)), Some(job)) = (self.members.get(&hold.member), self.specs.get(&claimed.job)) else {
+        let (Some(doors), Some(job)) = (self.doors(hold.member), self.specs.get(&claimed.job)) else {
             return;
         };
         let ask = RunStep { hold, job: job.clone(), stage: claimed.stage, attempt: claimed.attempt, step };
@@ -115,6 +131,12 @@ impl JudgeQueueActor {
                 };
                 (result, Closed { record: Some(*record), audit: None, learnt })
             }
+            StageEnd::Built { artefacts } => {
+                if let Some(claimed) = self.claimed.get(&hold) {
+                    self.built.insert(claimed.job, (claimed.stage, claimed.attempt, artefacts));
+                }
+                (StageResult::Built, Closed { learnt, ..Closed::default() })
+            }
             StageEnd::ChangeFailed { step, why, .. } => {
                 (StageResult::ChangeFailed { step, why }, Closed { learnt, ..Closed::default() })
             }
@@ -124,7 +146,10 @@ impl JudgeQueueActor {
                 (StageResult::Infrastructure(why), Closed { record: None, audit, learnt })
             }
         };
-        self.closed.insert(hold, closed);
+        // What was built only leaves nothing to be made durable.
+        if result != StageResult::Built {
+            self.closed.insert(hold, closed);
+        }
         self.take(JudgeInput::StageEnded { hold, result }, ctx);
     }
 }

@@ -81,7 +81,8 @@ impl MemoryInputLog {
             State::Stage(_) => return,
             State::Judge(_) => {
                 let fields = value["judge"].as_object_mut().expect("a judge queue's state has fields");
-                let given = ["same", "keys", "settled"].map(|name| fields.remove(name).map_or(0, |map| values(&map)));
+                let given =
+                    ["same", "keys", "over", "settled"].map(|name| fields.remove(name).map_or(0, |map| values(&map)));
                 states.insert("verdicts".to_owned(), given.iter().sum());
                 "judge".to_owned()
             }

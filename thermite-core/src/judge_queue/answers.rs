@@ -41,6 +41,7 @@ impl JudgeQueue {
 
     pub(super) fn forget(&mut self, id: JobId, outcome: &JobOutcome) {
         let Some(job) = self.jobs.remove(&id) else { return };
+        self.built.remove(&id);
         self.is_over(id, job.key, (job.same, job.run), outcome);
     }
 

@@ -42,7 +42,7 @@ impl JudgeQueue {
         let mut facts = vec![JudgeFact::Reused { from, outcome: outcome.clone() }];
         facts.extend(champion_moved(&mut self.runs, job, &outcome));
         job.state = JobState::Concluding { hold: None, then: Then::End { outcome } };
-        self.busy.insert(id);
+        self.ending.insert(id);
         out.push(JudgeEffect::Record { ticket: Ticket::Conclude(id), job: id, facts });
     }
 

@@ -1,8 +1,9 @@
 //! What the judge queue tells people: each job's standing and place.
 
-use crate::ids::{Arrival, HoldId, JobId, RunId};
+use crate::ids::{Arrival, HoldId, JobId, MemberId, RunId};
 use crate::job::StageKind;
 use crate::limits;
+use crate::pool::Wants;
 use crate::time::{Moment, Span};
 use crate::wait::{WaitReason, after_turns};
 
@@ -56,15 +57,24 @@ pub struct JobWaits {
     pub rests_until: Option<Moment>,
     /// While it rests one of the later jobs there are may take the device: how long a stage of it can take at most.
     pub passed_by: Span,
+    /// How long later jobs can go before it at most where several devices judge: those that are built already.
+    pub later_first: Span,
+    /// What it waits for.
+    pub wants: Wants,
+    /// Where its screening was won, for a confirmation.
+    pub screened_on: Option<MemberId>,
 }
 
 /// Stages of one job that can come at most: each of both stages as often as infrastructure may fail.
 const STAGES_MOST: u64 = 2 * crate::limits::INFRASTRUCTURE_FAILURES_MAX as u64;
 
 /// How long a job can take at most, from its first stage to its end, while nothing else takes the device.
-fn job_worst(stage: Span) -> Span {
+///
+/// Where several devices judge, later jobs that are built may take a card while an earlier one builds: `passed` of them
+/// before each of its stages.
+fn job_worst(stage: Span, passed: u64) -> Span {
     let turn = stage + limits::STAGE_TURN_MAX;
-    Span::millis(turn.as_millis().saturating_mul(STAGES_MOST))
+    Span::millis(turn.as_millis().saturating_mul(STAGES_MOST.saturating_mul(passed + 1)))
 }
 
 impl JudgeQueue {
@@ -79,16 +89,17 @@ impl JudgeQueue {
             })
             .collect();
         waiting.sort_unstable();
-        let mut ahead = u32::try_from(self.busy.len()).unwrap_or(u32::MAX);
+        let mut ahead = u32::try_from(self.busy.len() + self.ending.len()).unwrap_or(u32::MAX);
         let mut ahead_worst = Span::ZERO;
         let mut live = Vec::new();
-        for id in self.busy.iter().copied().chain(waiting.into_iter().map(|(_, _, id)| id)).take(most) {
+        let waiting = waiting.into_iter().map(|(_, _, id)| id);
+        for id in self.busy.iter().copied().chain(waiting).chain(self.ending.iter().copied()).take(most) {
             let Some(job) = self.jobs.get(&id) else { continue };
             let seen = self.seen(id, job, ahead, ahead_worst);
             if let Standing::Waiting(_) = seen.standing {
                 ahead = ahead.saturating_add(1);
             }
-            ahead_worst = ahead_worst + job_worst(job.stage_worst);
+            ahead_worst = ahead_worst + job_worst(job.stage_worst, self.passed());
             live.push(seen);
         }
         live
@@ -98,7 +109,7 @@ impl JudgeQueue {
     pub fn live_job(&self, id: JobId) -> Option<LiveJob> {
         let job = self.jobs.get(&id)?;
         let ahead = self.ahead(id);
-        let ahead_worst = after_turns(Moment::START, ahead, job_worst(self.longest_stage));
+        let ahead_worst = after_turns(Moment::START, ahead, job_worst(self.longest_stage, self.passed()));
         Some(self.seen(id, job, ahead, ahead_worst.since(Moment::START)))
     }
 
@@ -121,8 +132,14 @@ impl JudgeQueue {
                 _ => jobs.range(..job.arrival).count(),
             })
             .sum();
-        let busy = self.busy.iter().filter(|other| **other != id).count();
+        let busy = self.busy.len() + self.ending.len();
+        let busy = busy - usize::from(self.busy.contains(&id) || self.ending.contains(&id));
         u32::try_from(earlier + busy).unwrap_or(u32::MAX)
+    }
+
+    /// How many later jobs may take a device before an earlier one at most.
+    fn passed(&self) -> u64 {
+        if self.devices < 2 { 0 } else { self.built_most() as u64 }
     }
 
     fn passed_by(&self, ahead: u32) -> Span {
@@ -138,11 +155,11 @@ impl JudgeQueue {
             stage: job.stage,
             attempt: job.attempt,
             failures: job.failures,
-            standing: self.standing(job, ahead, ahead_worst),
+            standing: self.standing(id, job, ahead, ahead_worst),
         }
     }
 
-    fn standing(&self, job: &Job, ahead: u32, ahead_worst: Span) -> Standing {
+    fn standing(&self, id: JobId, job: &Job, ahead: u32, ahead_worst: Span) -> Standing {
         match &job.state {
             JobState::Recording => Standing::Recording,
             JobState::Held { hold, .. } => Standing::Holding { hold: *hold },
@@ -154,6 +171,14 @@ impl JudgeQueue {
                     Some(WaitReason::DiskFull)
                 } else if rests_until.is_some() {
                     Some(WaitReason::Retry { failures: job.failures })
+                } else if self.devices > 1 {
+                    // Several go on side by side: what it waits for is the build turn, or the cards themselves.
+                    match self.turn {
+                        Some(builder) if builder != id && !self.built.contains(&id) => {
+                            Some(WaitReason::BuildTurn { job: builder })
+                        }
+                        _ => None,
+                    }
                 } else if ahead > 0 {
                     match self.turn {
                         Some(builder) if ahead == 1 => Some(WaitReason::BuildTurn { job: builder }),
@@ -168,6 +193,11 @@ impl JudgeQueue {
                     ahead_worst,
                     rests_until: *rests_until,
                     passed_by: self.passed_by(ahead),
+                    later_first: Span::millis(
+                        (self.longest_stage + limits::STAGE_TURN_MAX).as_millis().saturating_mul(self.passed()),
+                    ),
+                    wants: self.wants(id),
+                    screened_on: job.screened_on.filter(|_| job.stage == StageKind::Confirmation),
                 })
             }
         }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::hold::HoldEnd;
-use crate::ids::{Arrival, HoldId, JobId, RunId};
+use crate::ids::{Arrival, HoldId, JobId, MemberId, RunId};
 use crate::job::{ChangeStep, JobOutcome, StageKind};
 use crate::pool::JudgeWork;
 use crate::refusal::{GaveUp, InfrastructureFailure};
@@ -13,6 +13,8 @@ use crate::time::Span;
 /// How a stage ended, as far as the queue must know.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum StageResult {
+    /// Both sides are built: the stage asks for a card next (rule B7).
+    Built,
     /// The change is faster.
     Win,
     /// It is not faster by the plan.
@@ -59,6 +61,15 @@ pub struct Submit {
 pub enum JudgeFact {
     /// The job was accepted.
     Submitted,
+    /// A stage's sides are being built on the bench.
+    BuildStarted {
+        /// For which stage.
+        stage: StageKind,
+        /// Which attempt, from 1.
+        attempt: u32,
+        /// Under which hold.
+        hold: HoldId,
+    },
     /// A stage claimed a device.
     StageStarted {
         /// Which stage.
@@ -139,6 +150,13 @@ pub enum JudgeInput {
         /// The stages it may be used for.
         serves: Vec<(JobId, StageKind)>,
     },
+    /// The cards are given out anew (rule B9).
+    NewSplit {
+        /// How many devices judge.
+        judging: usize,
+        /// Where a job builds.
+        builds: Builds,
+    },
     /// A stage has built both sides: the next may build.
     BuildsDone {
         /// The stage's hold.
@@ -209,6 +227,24 @@ pub enum JudgeEffect {
         /// Which attempt.
         attempt: u32,
     },
+    /// Start a stage's builds on the bench.
+    StartBuild {
+        /// The hold.
+        hold: HoldId,
+        /// The job.
+        job: JobId,
+        /// For which stage.
+        stage: StageKind,
+        /// Which attempt.
+        attempt: u32,
+    },
+    /// A card has failed different jobs: take it out of service (rules B10, D5).
+    CardFault {
+        /// Which.
+        member: MemberId,
+        /// The sentence to show.
+        why: String,
+    },
     /// End the hold of a stage that is over.
     EndHold {
         /// The hold.
@@ -240,6 +276,16 @@ pub enum JudgeEffect {
         /// How.
         outcome: JobOutcome,
     },
+}
+
+/// Where jobs build (rule B7).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Builds {
+    /// Under their hold on the device, taking hold and build turn together.
+    #[default]
+    UnderHold,
+    /// On the bench, before they ask for a card.
+    OnBench,
 }
 
 /// How a submission was taken.

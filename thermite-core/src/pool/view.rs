@@ -36,6 +36,8 @@ pub struct MemberView {
     pub held: Option<(HoldId, HolderView)>,
     /// Why it cannot take work, where it cannot.
     pub gone: Option<String>,
+    /// Whether it takes nothing more, by somebody's wish.
+    pub drained: bool,
 }
 
 /// How a judge's device stands, for the certificates of waiting jobs.
@@ -69,6 +71,16 @@ pub enum JudgesDevice {
         /// What is known of the first of them.
         why: String,
     },
+    /// All that are in service take nothing more, by somebody's wish (rule B10).
+    Drained {
+        /// The first of them.
+        member: MemberId,
+    },
+    /// The cards are being given out anew (rule B9).
+    NewSplit {
+        /// When that is done at the latest.
+        until: Moment,
+    },
     /// Nothing is granted while the records cannot be written.
     NoRecords,
     /// Nothing is granted while the data folder's disk has too little room.
@@ -90,6 +102,7 @@ impl Pool {
                         member.gone.clone()
                     }
                 },
+                drained: member.drained,
             })
             .collect()
     }
@@ -112,18 +125,59 @@ impl Pool {
             .collect()
     }
 
+    /// Every judge's member on which a screening can be won, with how the device stands that its confirmation would get
+    /// (rule B6).
+    pub fn confirming(&self) -> Vec<(MemberId, JudgesDevice)> {
+        self.judges_members().map(|(id, _)| (id, self.device_but(Some(id)))).collect()
+    }
+
+    /// How the bench stands, for jobs that are to build; none where the rig has none.
+    pub fn bench(&self) -> Option<JudgesDevice> {
+        let member = self.members.get(&MemberId::BENCH)?;
+        if let Some(until) = self.new_split() {
+            return Some(JudgesDevice::NewSplit { until });
+        }
+        Some(match &member.state {
+            MemberState::Free { .. } => JudgesDevice::Free { member: MemberId::BENCH },
+            MemberState::Held { number, grant, held_for } => {
+                self.held_device(HoldId { member: MemberId::BENCH, number: *number }, grant, held_for)
+            }
+            MemberState::Unknown => JudgesDevice::Out { why: SWEEPING.to_owned() },
+            MemberState::Out { .. } => JudgesDevice::Out { why: member.gone.clone().unwrap_or_default() },
+        })
+    }
+
+    /// Until when the cards are being given out anew, where they are.
+    pub fn new_split(&self) -> Option<Moment> {
+        self.change.as_ref().map(|change| change.until)
+    }
+
     /// How the device stands that the judge's earliest startable stage would get.
     pub fn judges_device(&self) -> JudgesDevice {
+        self.device_but(None)
+    }
+
+    /// The same for a stage that avoids a member, while another one is in service.
+    fn device_but(&self, avoided: Option<MemberId>) -> JudgesDevice {
         if !self.recording {
             return JudgesDevice::NoRecords;
         }
         if !self.room {
             return JudgesDevice::NoRoom;
         }
+        if let Some(change) = &self.change {
+            return JudgesDevice::NewSplit { until: change.until };
+        }
         let mut held = None;
         let mut gone = None;
-        for (id, member) in self.judges_members() {
+        let mut drained = None;
+        let is_another = |id: MemberId, member: &Member| Some(id) != avoided && member.in_service();
+        let avoided = avoided.filter(|_| self.judges_members().any(|(id, member)| is_another(id, member)));
+        for (id, member) in self.judges_members().filter(|(id, _)| Some(*id) != avoided) {
             match &member.state {
+                MemberState::Free { .. } | MemberState::Held { .. } if member.drained => {
+                    drained = drained.or(Some(id));
+                }
                 MemberState::Free { .. } => return JudgesDevice::Free { member: id },
                 MemberState::Held { number, grant, held_for } => {
                     held = held
@@ -133,7 +187,11 @@ impl Pool {
                 MemberState::Out { .. } => gone = gone.or_else(|| member.gone.clone()),
             }
         }
-        held.unwrap_or_else(|| JudgesDevice::Out { why: gone.unwrap_or_else(|| "the rig has none".to_owned()) })
+        match (held, drained) {
+            (Some(held), _) => held,
+            (None, Some(member)) => JudgesDevice::Drained { member },
+            (None, None) => JudgesDevice::Out { why: gone.unwrap_or_else(|| "the rig has none".to_owned()) },
+        }
     }
 
     fn held_device(&self, hold: HoldId, grant: &Grant, held_for: &HeldFor) -> JudgesDevice {
@@ -149,7 +207,7 @@ impl Pool {
                     lane: waiter.lane,
                     dev_run: waiter.dev_run,
                     // Its limit, and then the proof of its stop.
-                    free_by: waiter.limit.map(|limit| began + limit + limits::PROOF_MAX),
+                    free_by: self.limit_on(hold.member, waiter).map(|limit| began + limit + limits::PROOF_MAX),
                 }
             }
         }
@@ -185,11 +243,18 @@ impl Pool {
         if !self.room {
             return WaitReason::DiskFull;
         }
+        if self.change.is_some() {
+            return WaitReason::NewSplit;
+        }
         let mut gone = None;
         let mut kept = None;
+        let mut drained = None;
         for id in &waiter.acceptable {
             let Some(member) = self.members.get(id) else { continue };
             match &member.state {
+                MemberState::Free { .. } | MemberState::Held { .. } if member.drained => {
+                    drained = drained.or(Some(WaitReason::Drained { member: *id }));
+                }
                 MemberState::Held { .. } => {
                     if let Some((_, holder)) = self.holder(*id, member) {
                         return match holder {
@@ -207,7 +272,7 @@ impl Pool {
                 }
             }
         }
-        match (kept, gone) {
+        match (kept.or(drained), gone) {
             (Some(reason), _) => reason,
             (None, Some(why)) => WaitReason::NoReadyDevice { why },
             (None, None) => WaitReason::Earlier { ahead },

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{DevRunId, Holder, JobId, LaneId, MemberId};
 use crate::job::StageKind;
 
-use super::{Discipline, Grant, HeldFor, MemberState, Pool, WorkEntry};
+use super::{Discipline, Grant, HeldFor, MemberState, Pool, Wants, WorkEntry};
 
 /// Someone who waits beside a free ready device that would serve it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -48,10 +48,11 @@ impl fmt::Display for Overlooked {
 impl Pool {
     /// The first who waits beside a free ready device that would serve it; none where all is as it should be.
     pub fn overlooked(&self) -> Option<Overlooked> {
-        if !self.work_known || !self.recording || !self.room || self.closed {
+        if !self.work_known || !self.recording || !self.room || self.closed || self.change.is_some() {
             return None;
         }
-        let free = self.members.iter().filter(|(_, member)| matches!(member.state, MemberState::Free { .. }));
+        let is_free = |state: &MemberState| matches!(state, MemberState::Free { .. });
+        let free = self.members.iter().filter(|(_, member)| is_free(&member.state) && !member.drained);
         free.into_iter().find_map(|(member, known)| {
             let (member, discipline) = (*member, known.discipline);
             let job = self.work.entries.iter().find(|entry| self.serves_stage(entry, member, discipline));
@@ -66,11 +67,14 @@ impl Pool {
 
     /// Rules A2, A3, B6, E1: a stage that may start is served by any judge's device but the one it is to avoid.
     fn serves_stage(&self, entry: &WorkEntry, member: MemberId, discipline: Discipline) -> bool {
-        let is_judges = match discipline {
-            Discipline::JudgeFirst | Discipline::JudgeOnly | Discipline::FirstCome => true,
-            Discipline::LanesOnly | Discipline::OneLane(_) => false,
+        let is_wanted = match discipline {
+            Discipline::JudgeFirst | Discipline::JudgeOnly | Discipline::FirstCome => {
+                entry.wants == Wants::Device && !self.must_avoid(entry, member)
+            }
+            Discipline::Builds => entry.wants == Wants::Bench,
+            Discipline::LanesOnly | Discipline::OneLane(_) | Discipline::Idle => false,
         };
-        is_judges && entry.startable && !entry.paused && !self.offered_for(entry) && !self.must_avoid(entry, member)
+        is_wanted && entry.startable && !entry.paused && !self.offered_for(entry)
     }
 
     /// Rules A2, E1, E2: a lane is served while nothing of the judge's goes before it there, and one hold at a time.
@@ -91,7 +95,7 @@ impl Pool {
         match discipline {
             Discipline::LanesOnly => true,
             Discipline::OneLane(own) => own == lane,
-            Discipline::JudgeOnly => false,
+            Discipline::JudgeOnly | Discipline::Idle | Discipline::Builds => false,
             Discipline::JudgeFirst => {
                 let keeps = |entry: &WorkEntry| self.hold_is_over(entry) || !self.must_avoid(entry, member);
                 self.work.unlisted == 0 && !self.work.entries.iter().any(keeps)
@@ -127,12 +131,19 @@ impl Pool {
     }
 
     fn must_avoid(&self, entry: &WorkEntry, member: MemberId) -> bool {
-        let elsewhere = self.members.iter().any(|(id, other)| {
-            let serves =
-                matches!(other.discipline, Discipline::JudgeFirst | Discipline::JudgeOnly | Discipline::FirstCome);
-            let in_service = matches!(other.state, MemberState::Free { .. } | MemberState::Held { .. });
-            *id != member && serves && in_service && other.gone.is_none()
-        });
-        entry.stage == StageKind::Confirmation && entry.screened_on == Some(member) && elsewhere
+        let elsewhere = |suits: &dyn Fn(&MemberId) -> bool| {
+            self.members.iter().any(|(id, other)| {
+                let serves =
+                    matches!(other.discipline, Discipline::JudgeFirst | Discipline::JudgeOnly | Discipline::FirstCome);
+                let in_service = matches!(other.state, MemberState::Free { .. } | MemberState::Held { .. });
+                *id != member && serves && in_service && other.gone.is_none() && !other.drained && suits(id)
+            })
+        };
+        let screened = if entry.stage == StageKind::Confirmation { entry.screened_on } else { None };
+        if screened == Some(member) {
+            return elsewhere(&|_| true);
+        }
+        let is_better = |id: &MemberId| screened != Some(*id) && !entry.failed_on.contains(id);
+        entry.failed_on.contains(&member) && elsewhere(&is_better)
     }
 }

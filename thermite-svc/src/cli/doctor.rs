@@ -7,6 +7,7 @@ use clap::Args;
 use serde_json::json;
 
 use thermite_actors::host;
+use thermite_actors::host::cards::CardPlaces;
 use thermite_actors::host::cpu::CpuDriver;
 use thermite_actors::host::doctor::{DiskFacts, Finding, LockFacts, Look, Standing, findings, is_fit, look};
 use thermite_actors::host::launch::LauncherSettings;
@@ -66,6 +67,8 @@ pub(crate) fn doctor(args: &DoctorArgs, say: &Say) -> anyhow::Result<u8> {
                 }
             },
         },
+        card_places: CardPlaces::of_this_machine(),
+        cards: Vec::new(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("failed to start a runtime")?;

@@ -92,7 +92,9 @@ pub(crate) fn of_dev_run(end: &DevRunEnd) -> u8 {
         DevRunEnd::LimitReached { .. } => LIMIT,
         DevRunEnd::Cancelled => CANCELLED,
         DevRunEnd::GaveUp { .. } => GAVE_UP,
-        DevRunEnd::NotStarted { .. } | DevRunEnd::NotProved { .. } | DevRunEnd::RigEnded => INFRASTRUCTURE,
+        DevRunEnd::NotStarted { .. } | DevRunEnd::NotProved { .. } | DevRunEnd::RigEnded | DevRunEnd::NewSplit => {
+            INFRASTRUCTURE
+        }
     }
 }
 
@@ -165,6 +167,7 @@ mod tests {
             (DevRunEnd::NotStarted { why: "exec: no such file".into() }, 70),
             (DevRunEnd::NotProved { why: "pid 7".into() }, 70),
             (DevRunEnd::RigEnded, 70),
+            (DevRunEnd::NewSplit, 70),
         ];
         for (end, code) in table {
             assert_eq!(of_dev_run(&end), code, "{end:?}");

@@ -9,7 +9,10 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Work on a rig", &["run", "judge", "verdict", "verify", "cancel"]),
     ("Look at a rig", &["status", "top", "why"]),
     ("Runs", &["start", "pause", "resume", "end"]),
-    ("Keep a rig", &["serve", "doctor", "noise", "backup", "restore", "token", "tokens", "replay"]),
+    (
+        "Keep a rig",
+        &["serve", "doctor", "noise", "split", "drain", "undrain", "backup", "restore", "token", "tokens", "replay"],
+    ),
     ("More", &["completions", "man", "exit-codes", "help"]),
 ];
 

@@ -1,28 +1,14 @@
-//! `thermite serve`: this machine's CPUs as a rig, until SIGTERM or Ctrl-C.
+//! `thermite serve`: this machine's CPUs or GPUs as a rig, until SIGTERM or Ctrl-C.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::rc::Rc;
-use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
-use sha2::{Digest, Sha256};
 
-use thermite_actors::host::clock::BootClock;
-use thermite_actors::host::cpu::CpuDriver;
-use thermite_actors::host::executor::{ExecutorSettings, HostExecutor};
-use thermite_actors::host::hex;
-use thermite_actors::host::ids::OsIds;
-use thermite_actors::host::launch::{Cards, Containment, Launcher, LauncherSettings};
-use thermite_actors::host::workspaces::{Accounts, HostWorkspaces};
-use thermite_actors::ports::MemberPorts;
-use thermite_actors::rig::RigSetup;
-use thermite_core::ids::MemberId;
-use thermite_svc::budget::Stores;
-use thermite_svc::serve::{Ground, Parts, Service, serve as serve_rig};
+use thermite_svc::serve::{Service, serve as serve_rig};
 use thermite_svc::settings::{Given, Settings};
 
+use super::assemble::assemble;
 use super::exit;
 use super::say::Say;
 
@@ -47,13 +33,16 @@ pub(crate) struct ServeArgs {
     ends_with_parent: bool,
 }
 
-/// Where the judge's own share of the load outlives the rig, in the data folder.
-const OWN_SHARE: &str = "own-share.json";
-
 const AFTER: &str = "\
 Examples:
   thermite serve
   thermite serve --data ./rig --listen 127.0.0.1:0
+  THERMITE_TARGET=cuda-gpu thermite serve
+  THERMITE_TARGET=cuda-gpu THERMITE_GPUS=0,2 thermite serve
+
+A rig's device is the machine's CPUs. With THERMITE_TARGET=cuda-gpu its devices are the machine's GPUs: all, or those \
+that THERMITE_GPUS names by index or UUID, in that order; two or more are split between judge and lanes, unless \
+THERMITE_SPLIT=shared says otherwise (see `thermite split`).
 
 Ends by its rules at SIGTERM or Ctrl-C: what runs is stopped and proved gone, all is recorded. THERMITE_LOG sets \
 what is logged (info, debug, trace).
@@ -99,92 +88,6 @@ fn tell(service: &Service, json: bool, say: &Say) {
     say.line(&format!("thermite: a rig listens at {}", service.endpoint().url));
     if service.token_made() {
         say.line(&format!("thermite: its owner's token is in {}", token.display()));
-    }
-}
-
-/// Says how runs are contained.
-///
-/// # Errors
-/// Where they cannot be, with what is missing and the way out.
-fn tell_containment(containment: &Containment) -> Result<(), String> {
-    if containment.isolation().is_none() {
-        return Err(format!(
-            "no containment for a run here: {}; serve as root, or allow user namespaces; `thermite doctor` says more",
-            containment.missing_in_words()
-        ));
-    }
-    tracing::info!(%containment, "runs are contained");
-    for missing in &containment.missing {
-        tracing::info!(layer = %missing.layer, why = missing.why, "without it {}", missing.leaves_open);
-    }
-    if !containment.has_own_view() {
-        tracing::warn!(%containment, "runs have no view of their own; `thermite doctor` says what that leaves open");
-    }
-    for open in &containment.open {
-        tracing::info!("containment leaves open: {open}");
-    }
-    Ok(())
-}
-
-/// This machine as the rig's ports: its CPUs are the one device.
-async fn assemble(ground: Ground) -> Result<Parts, String> {
-    let Ground { folder, settings, records, inputs } = ground;
-    let data = folder.path().to_owned();
-    let accounts = Accounts::of_this_user(settings.lane_uid_base);
-    // Two rigs of one machine have two folders, and must not take each other's runs for leftovers.
-    let digest = Sha256::digest(data.as_os_str().as_encoded_bytes());
-    let rig = format!("rig-{}", hex(&digest[..6]));
-    let launcher = Launcher::open(LauncherSettings {
-        rig: rig.clone(),
-        state: data.join("runs"),
-        hidden: vec![data.clone()],
-        program: LauncherSettings::THIS_PROGRAM.into(),
-        wanted: settings.containment,
-        trial_uid: accounts.trial(),
-        cards: Cards::default(),
-    });
-    let launcher = launcher.await.map_err(|fault| fault.to_string())?;
-    tell_containment(launcher.containment())?;
-    let path = std::env::var("PATH").unwrap_or_default();
-    let mut workspaces = HostWorkspaces::open(&data, accounts, path).map_err(|error| format!("workspaces: {error}"))?;
-    if !launcher.containment().has_own_view() && accounts != Accounts::rigs_user() {
-        // The data folder is closed to the judge's account, and nothing can be shown to it elsewhere.
-        let open_to_all = PathBuf::from(format!("/var/tmp/thermite-{rig}"));
-        workspaces =
-            workspaces.lay_out_in(&open_to_all).map_err(|error| format!("{}: {error}", open_to_all.display()))?;
-    }
-    let driver = match &settings.proc_root {
-        None => CpuDriver::of_this_machine(),
-        Some(root) => {
-            tracing::warn!(root = %root.display(), "THERMITE_PROC_ROOT is set: load is read there, not of this machine");
-            CpuDriver::fed_from(root)
-        }
-    };
-    driver.remember_own_use(&data.join(OWN_SHARE));
-    let executor =
-        HostExecutor::open(launcher, workspaces.clone(), driver.clone(), ExecutorSettings { rig, data, accounts });
-    let executor = executor.map_err(|error| format!("outputs: {error}"))?;
-    let outputs = Arc::new(executor.outputs().clone());
-    let member = MemberPorts { member: MemberId(0), driver: Rc::new(driver), executor: Rc::new(executor) };
-    let stores = Arc::new(HostStores(workspaces.clone()));
-    let setup = RigSetup {
-        members: vec![member],
-        workspaces: Rc::new(workspaces),
-        records,
-        clock: Rc::new(BootClock),
-        ids: Rc::new(OsIds),
-        inputs,
-        settings: settings.rig,
-    };
-    Ok(Parts { setup, outputs, stores: Some(stores) })
-}
-
-/// The commits that this machine's workspaces keep.
-struct HostStores(HostWorkspaces);
-
-impl Stores for HostStores {
-    fn prune(&self, needed: &BTreeSet<String>) -> Result<usize, String> {
-        self.0.prune(needed)
     }
 }
 

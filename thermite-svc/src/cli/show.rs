@@ -1,12 +1,14 @@
 //! The rig in words: one line for each thing, the rig's own sentences inside.
 
-use thermite_actors::view::{DevRunRow, DevRunStatus, DeviceRow, JobRow, JobStatus, LeftoverRow, RunRow};
+use thermite_actors::view::{DevRunRow, DevRunStatus, DevicePool, DeviceRow, JobRow, JobStatus, LeftoverRow, RunRow};
+use thermite_core::blame::Blame;
 use thermite_core::block::Side;
 use thermite_core::dev_run::DevRunEnd;
 use thermite_core::device::DeviceView;
 use thermite_core::hold::StopCause;
 use thermite_core::ids::JobId;
 use thermite_core::job::JobOutcome;
+use thermite_core::readiness::{Reading, Signal};
 use thermite_core::record::Bounds;
 use thermite_core::run::RunState;
 use thermite_core::stage::{StagePhase, StageView};
@@ -20,6 +22,34 @@ pub(crate) use thermite_core::why::{lower, percent, short};
 pub(crate) fn device(row: &DeviceRow, now: Moment) -> String {
     let state = plain(&why::device_state(&row.state, now));
     format!("{} ({}): {state}", row.member, plain(&row.facts.model))
+}
+
+/// Whom a card serves.
+pub(crate) fn pool(row: &DeviceRow) -> String {
+    let pool = match row.pool {
+        DevicePool::Shared => "shared, the judge first",
+        DevicePool::Judge => "the judge's",
+        DevicePool::Agents => "the lanes'",
+        DevicePool::Idle => "idle",
+    };
+    let idle = row.idle.as_ref().map(|why| format!(": {}", plain(why))).unwrap_or_default();
+    let drained = if row.drained { ", drained: it takes nothing more until `thermite undrain`" } else { "" };
+    format!("{pool}{idle}{drained}")
+}
+
+/// What disturbed some of the judge's blocks, and beside whom.
+pub(crate) fn blamed(blame: &Blame, blocks: u64) -> String {
+    let blocks = if blocks == 1 { "1 block".to_owned() } else { format!("{blocks} blocks") };
+    match blame.lane {
+        Some(lane) => format!("{blocks}: {}, while {lane} alone ran", blame.cause),
+        None => format!("{blocks}: {}", blame.cause),
+    }
+}
+
+/// A reading, signal by signal.
+pub(crate) fn reading(reading: &Reading) -> String {
+    let signals: Vec<String> = reading.signals.iter().map(Signal::to_string).collect();
+    signals.join(", ")
 }
 
 /// A device's state in a word, without its times.

@@ -70,6 +70,12 @@ fn lines(view: &RigView, runs: &[RunRow], shown: usize, ended: usize, ink: Ink) 
     for row in &view.devices {
         lines.push(device(row, view.now, ink));
         lines.extend(row.containment.as_ref().map(|layers| format!("  runs on it are contained by {layers}")));
+        lines.extend(card(row));
+        lines.extend(
+            row.reading.as_ref().map(|reading| format!("  newest reading: {}", plain(&show::reading(reading)))),
+        );
+        lines
+            .extend(row.disturbed.iter().map(|row| format!("  thrown away, {}", show::blamed(&row.blame, row.blocks))));
         lines.extend(row.warnings.iter().map(|warning| format!("  warning: {warning}")));
     }
     if let Some(fault) = &view.records_fault {
@@ -115,6 +121,22 @@ fn device(row: &DeviceRow, now: Moment, ink: Ink) -> String {
         DeviceView::Out { .. } | DeviceView::Quarantined { .. } => ink.bad(&text),
         DeviceView::Sweeping | DeviceView::Stopping { .. } => ink.warn(&text),
         DeviceView::Held { .. } => ink.bold(&text),
+    }
+}
+
+/// What names a card, since several may be of one model, and whom it serves.
+fn card(row: &DeviceRow) -> Option<String> {
+    let facts = &row.facts;
+    match facts.target {
+        Target::Cpu => None,
+        Target::CudaGpu => {
+            let index = row.index.map(|index| format!("index {index}, ")).unwrap_or_default();
+            let noise = row.noise.iter().map(|noise| noise.scale).reduce(f64::max);
+            let noise =
+                noise.map(|scale| format!(", noise {:.1} % a block", scale.exp_m1() * 100.0)).unwrap_or_default();
+            let pool = show::pool(row);
+            Some(format!("  {pool}; {index}{}, {}{noise}", plain(&facts.uuid), plain(&facts.driver)))
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoParams, Modify, OpenApi};
 
 use super::problem::{MEDIA_TYPE, Problem};
-use super::{dev_runs, events, health, jobs, noise, output, runs, settings, tokens, why};
+use super::{dev_runs, events, health, jobs, noise, output, runs, settings, split, tokens, why};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -48,6 +48,10 @@ use super::{dev_runs, events, health, jobs, noise, output, runs, settings, token
         noise::all,
         noise::again,
         noise::clear,
+        split::read,
+        split::set,
+        split::drain,
+        split::undrain,
         events::stream,
         why::why,
         tokens::list,
@@ -65,6 +69,7 @@ use super::{dev_runs, events, health, jobs, noise, output, runs, settings, token
         (name = "dev-runs", description = "commands that lanes try on a device; their numbers never count"),
         (name = "tokens", description = "who may ask for what"),
         (name = "jobs", description = "changes measured against the champion"),
+        (name = "devices", description = "who has which card, and which cards take no work"),
         (name = "noise", description = "how much the devices vary by themselves, and the alarm on the harness"),
     )
 )]

@@ -247,6 +247,8 @@ fn refused(refusal: &Refusal) -> (StatusCode, &'static str) {
         Refusal::OutsideEditable { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "outside-editable"),
         Refusal::NothingChanged { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "nothing-changed"),
         Refusal::SettingsMoved { .. } => (StatusCode::PRECONDITION_FAILED, "settings-moved"),
+        Refusal::BadSplit { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "bad-split"),
+        Refusal::SplitMoved { .. } => (StatusCode::PRECONDITION_FAILED, "split-moved"),
         Refusal::QueueFull { .. } => (StatusCode::TOO_MANY_REQUESTS, "queue-full"),
         Refusal::Pruned { .. } => (StatusCode::GONE, "pruned"),
         Refusal::NoIsolation { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "no-isolation"),

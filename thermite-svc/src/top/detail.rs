@@ -1,6 +1,7 @@
 //! The chosen row in full, and what happened, in words.
 
 use thermite_actors::view::{DeviceRow, RigView};
+use thermite_core::contract::Target;
 use thermite_core::log::LogEntry;
 use thermite_core::noise::NoiseDoubt;
 use thermite_core::run::RunState;
@@ -85,10 +86,16 @@ fn device(rig: &Rig, row: &DeviceRow) -> Vec<String> {
             noise.blocks
         ));
     }
+    if facts.target == Target::CudaGpu || row.drained {
+        lines.push(show::pool(row));
+    }
+    lines.extend(row.reading.as_ref().map(|reading| format!("newest reading: {}", plain(&show::reading(reading)))));
+    lines.extend(row.disturbed.iter().map(|row| format!("thrown away, {}", show::blamed(&row.blame, row.blocks))));
     if row.refused > 0 {
         lines.push(format!("{} things said under an old hold number were refused", row.refused));
     }
-    lines.push(format!("name {}", plain(&facts.uuid)));
+    let index = row.index.map(|index| format!(", index {index}")).unwrap_or_default();
+    lines.push(format!("name {}{index}", plain(&facts.uuid)));
     lines
 }
 
@@ -110,6 +117,10 @@ fn fact_words(fact: &LogEntry) -> (String, Tone) {
     match fact {
         LogEntry::RigStarted => plainly("the rig started".to_owned()),
         LogEntry::RigRestored { .. } => plainly("the rig was restored from a backup".to_owned()),
+        LogEntry::BuildStarted { .. } => plainly("its sides are being built".to_owned()),
+        LogEntry::SplitSet { .. } => plainly("the cards were given out anew".to_owned()),
+        LogEntry::DeviceDrained { device } => plainly(format!("{} takes nothing more: it is drained", plain(device))),
+        LogEntry::DeviceUndrained { device } => plainly(format!("{} takes work again", plain(device))),
         LogEntry::SettingsChanged { .. } => plainly("the rig's settings were changed".to_owned()),
         LogEntry::RunStarted { spec, .. } => plainly(format!("a run of kit {} started", plain(&spec.kit.name))),
         LogEntry::RunChanged { state, .. } => plainly(match state {
@@ -147,9 +158,14 @@ fn fact_words(fact: &LogEntry) -> (String, Tone) {
         }
         LogEntry::NoiseDoubted { why, .. } => plainly(match why {
             NoiseDoubt::JobsOwnScale => "noise is to be measured anew: a job's own blocks varied otherwise".to_owned(),
+            NoiseDoubt::Fault => "noise is to be measured anew: the device was out of service by a fault".to_owned(),
             NoiseDoubt::Asked => "noise is to be measured anew, as was asked".to_owned(),
         }),
         LogEntry::ChampionTwice { .. } => plainly("the champion was measured against itself".to_owned()),
+        LogEntry::BlocksDisturbed { blamed } => {
+            let said: Vec<String> = blamed.iter().map(|row| show::blamed(&row.blame, row.blocks)).collect();
+            plainly(format!("thrown away: {}", said.join("; ")))
+        }
         LogEntry::DeviceQuarantined { why, .. } => (format!("quarantined: {}", plain(why)), Tone::Bad),
         LogEntry::QuarantineCleared { .. } => ("the alarm was cleared; the device comes back".to_owned(), Tone::Good),
         LogEntry::DevRunAsked { spec, .. } => plainly(format!("{} asked for {}", spec.lane, show::command(&spec.argv))),

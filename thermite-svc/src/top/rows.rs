@@ -3,7 +3,8 @@
 use ratatui::style::Style;
 use ratatui::text::{Line, Span as Piece};
 
-use thermite_actors::view::{DevRunRow, DevRunStatus, DeviceRow, JobRow, JobStatus, RigView, RunRow};
+use thermite_actors::view::{DevRunRow, DevRunStatus, DevicePool, DeviceRow, JobRow, JobStatus, RigView, RunRow};
+use thermite_core::contract::Target;
 use thermite_core::device::DeviceView;
 use thermite_core::ids::{Holder, JobId};
 use thermite_core::job::StageKind;
@@ -201,7 +202,8 @@ fn padded(text: &str, columns: usize) -> String {
 
 fn device(rig: &Rig, view: &RigView, of: &DeviceRow, palette: Palette, room: Room) -> Vec<Line<'static>> {
     let (text, style) = match &of.state {
-        DeviceView::Ready => (format!("free · {}", plain(&of.facts.model)), palette.good()),
+        DeviceView::Ready if of.drained => (format!("drained · {}", named(of)), palette.warn()),
+        DeviceView::Ready => (format!("free · {}", named(of)), palette.good()),
         DeviceView::Held { by, .. } => {
             let what = holder(view, of).map(|what| format!(", {what}")).unwrap_or_default();
             (format!("held by {by}{}{what}", held_for(rig, of)), palette.accent())
@@ -214,6 +216,17 @@ fn device(rig: &Rig, view: &RigView, of: &DeviceRow, palette: Palette, room: Roo
         DeviceView::Quarantined { why } => (format!("QUARANTINED: {}", plain(why)), palette.bad()),
     };
     row(&of.member.to_string(), &text, style, room)
+}
+
+/// A device's model; of a card also whom it serves, since there may be several.
+fn named(of: &DeviceRow) -> String {
+    let model = plain(&of.facts.model);
+    match (of.facts.target, of.pool) {
+        (Target::Cpu, _) | (Target::CudaGpu, DevicePool::Shared) => model,
+        (Target::CudaGpu, DevicePool::Judge) => format!("the judge's · {model}"),
+        (Target::CudaGpu, DevicePool::Agents) => format!("the lanes' · {model}"),
+        (Target::CudaGpu, DevicePool::Idle) => format!("idle · {model}"),
+    }
 }
 
 /// How long the holder has it, as far as that was seen.

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use thermite_actors::ports::DeviceFacts;
 use thermite_actors::view::{
-    DevRunRow, DevRunStatus, DeviceRow, JobRow, JobStatus, RigEvent, RigHappening, RigView, RunRow,
+    DevRunRow, DevRunStatus, DevicePool, DeviceRow, JobRow, JobStatus, RigEvent, RigHappening, RigView, RunRow,
 };
 use thermite_core::contract::Target;
 use thermite_core::dev_run::DevRunEnd;
@@ -327,9 +327,16 @@ fn view() -> RigView {
         facts,
         state: DeviceView::Ready,
         refused: 0,
+        pool: DevicePool::default(),
+        idle: None,
+        drained: false,
+        quarantine: None,
         noise,
         containment,
         warnings: Vec::new(),
+        index: None,
+        reading: None,
+        disturbed: Vec::new(),
     };
     RigView {
         now: Moment::from_millis(60_000),

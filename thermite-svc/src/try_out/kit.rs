@@ -1,4 +1,4 @@
-//! The small kit inside this program, laid out as a repository with a champion and three lanes.
+//! A small kit, laid out as a repository with a champion and three lanes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,13 +6,7 @@ use std::process::{Command, Stdio};
 use thermite_core::job::JobOutcome;
 
 use super::TryFault;
-
-const KIT_TOML: &str = include_str!("../../../examples/kits/rust-sum/kit.toml");
-const CHECK_SH: &str = include_str!("../../../examples/kits/rust-sum/check.sh");
-const SUM_RS: &str = include_str!("../../../examples/kits/rust-sum/sum.rs");
-const FEWER_DIVISORS: &str = include_str!("../../../examples/kits/rust-sum/changes/fewer-divisors.rs");
-const OTHER_NAMES: &str = include_str!("../../../examples/kits/rust-sum/changes/other-names.rs");
-const PAST_THE_ROOT: &str = include_str!("../../../examples/kits/rust-sum/changes/past-the-root.rs");
+use super::kits::TrialKit;
 
 /// What a change should turn out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,31 +44,6 @@ impl Expected {
     }
 }
 
-/// One lane's change.
-#[derive(Clone, Copy, Debug)]
-struct Change {
-    name: &'static str,
-    text: &'static str,
-    why: &'static str,
-    expected: Expected,
-}
-
-const CHANGES: [Change; 3] = [
-    Change {
-        name: "fewer-divisors",
-        text: FEWER_DIVISORS,
-        why: "Leave out divisors that end in 5",
-        expected: Expected::Win,
-    },
-    Change { name: "other-names", text: OTHER_NAMES, why: "Rename", expected: Expected::NoGain },
-    Change {
-        name: "past-the-root",
-        text: PAST_THE_ROOT,
-        why: "Try divisors some way past the root",
-        expected: Expected::Slower,
-    },
-];
-
 /// The repository, its champion and its lanes.
 #[derive(Clone, Debug)]
 pub(super) struct Campaign {
@@ -99,61 +68,50 @@ pub(super) struct LaneWork {
     pub(super) commit: String,
     /// The lane's tree.
     pub(super) worktree: PathBuf,
+    /// What an agent would try in it, as a shell's line.
+    pub(super) try_it: &'static str,
 }
 
 impl LaneWork {
     /// What an agent would try: build the program and run it.
     pub(super) fn command(&self) -> Vec<String> {
-        ["sh", "-c", "rustc -O -o sum sum.rs && ./sum"].map(str::to_owned).to_vec()
+        ["sh", "-c", self.try_it].map(str::to_owned).to_vec()
     }
-}
-
-/// Says which program is missing, before anything is made.
-pub(super) fn needs_are_here() -> Result<(), TryFault> {
-    for program in ["git", "rustc"] {
-        let ran = Command::new(program).arg("--version").stdin(Stdio::null()).output();
-        let why = match ran {
-            Ok(answer) if answer.status.success() => continue,
-            Ok(answer) => last_line(&answer.stderr),
-            Err(error) => error.to_string(),
-        };
-        return Err(TryFault::Program { program, why });
-    }
-    Ok(())
 }
 
 impl Campaign {
     /// Makes repository and lanes inside `folder`, with a contract that plans for that speed-up.
-    pub(super) fn lay_out(folder: &Path, plan_percent: u8) -> Result<Campaign, TryFault> {
+    pub(super) fn lay_out(folder: &Path, kit: &TrialKit, plan_percent: u8) -> Result<Campaign, TryFault> {
         let repo = folder.join("repo");
         let written = std::fs::create_dir_all(&repo).and_then(|()| {
-            std::fs::write(repo.join("kit.toml"), kit_planning(plan_percent))?;
-            std::fs::write(repo.join("check.sh"), CHECK_SH)?;
-            std::fs::write(repo.join(".gitignore"), "/sum\n")?;
-            std::fs::write(repo.join("sum.rs"), SUM_RS)
+            std::fs::write(repo.join("kit.toml"), kit_planning(kit, plan_percent))?;
+            std::fs::write(repo.join(".gitignore"), kit.ignored)?;
+            kit.files.iter().try_for_each(|(name, text)| std::fs::write(repo.join(name), text))
         });
         written.map_err(|error| cannot_use(&repo, &error))?;
         git(&repo, &["init", "--quiet", "--initial-branch=main"])?;
         git(&repo, &["add", "--all"])?;
-        git(&repo, &["commit", "--quiet", "--message=Sum the primes below 1,000,000"])?;
+        git(&repo, &["commit", "--quiet", &format!("--message={}", kit.subject)])?;
         let champion = git(&repo, &["rev-parse", "HEAD"])?;
         let mut lanes = Vec::new();
-        for (number, change) in (1..).zip(CHANGES) {
+        for (number, change) in (1..).zip(kit.changes) {
             let worktree = folder.join(format!("lane-{number}"));
             let path = worktree.display().to_string();
             git(&repo, &["worktree", "add", "--quiet", "-b", change.name, &path, "main"])?;
-            std::fs::write(worktree.join("sum.rs"), change.text).map_err(|error| cannot_use(&worktree, &error))?;
+            std::fs::write(worktree.join(kit.changed), change.text).map_err(|error| cannot_use(&worktree, &error))?;
             git(&worktree, &["commit", "--quiet", "--all", &format!("--message={}", change.why)])?;
             let commit = git(&worktree, &["rev-parse", "HEAD"])?;
-            lanes.push(LaneWork { number, name: change.name, expected: change.expected, commit, worktree });
+            let (name, expected, try_it) = (change.name, change.expected, kit.command);
+            lanes.push(LaneWork { number, name, expected, commit, worktree, try_it });
         }
         Ok(Campaign { repo, champion, lanes })
     }
 }
 
 /// The kit, with a contract that plans for that speed-up.
-fn kit_planning(percent: u8) -> String {
-    KIT_TOML.replace("plan_percent = 5\n", &format!("plan_percent = {percent}\n"))
+fn kit_planning(kit: &TrialKit, percent: u8) -> String {
+    let planned = |percent: u8| format!("plan_percent = {percent}\n");
+    kit.toml.replace(&planned(kit.plan_percent), &planned(percent))
 }
 
 /// The caller's own settings of git must not matter: hooks, signing, templates, names.
@@ -192,7 +150,7 @@ fn git(folder: &Path, args: &[&str]) -> Result<String, TryFault> {
     Ok(String::from_utf8_lossy(&answer.stdout).trim().to_owned())
 }
 
-fn last_line(bytes: &[u8]) -> String {
+pub(super) fn last_line(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing").trim().to_owned()
 }
@@ -204,31 +162,42 @@ fn cannot_use(folder: &Path, error: &std::io::Error) -> TryFault {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::try_out::kits::{ON_CPUS, ON_GPU};
 
     #[test]
-    fn the_kit_inside_is_a_kit_and_its_limits_are_as_said() {
-        let kit = thermite_actors::host::kit::parse("kit.toml", KIT_TOML.as_bytes()).unwrap();
+    fn the_kits_inside_are_kits_and_their_limits_are_as_said() {
+        for (kit, name, gate) in [(&ON_CPUS, "rust-sum", 1.02_f64), (&ON_GPU, "cuda-smooth", 1.10)] {
+            let read = thermite_actors::host::kit::parse("kit.toml", kit.toml.as_bytes()).unwrap();
 
-        assert_eq!(kit.name, "rust-sum");
-        assert_eq!(kit.editable, ["sum.rs"]);
-        assert!((kit.contract.plan_effect - 1.05_f64.ln()).abs() < 1e-12, "{}", kit.contract.plan_effect);
-        assert!((kit.contract.gate - 1.02_f64.ln()).abs() < 1e-12, "{}", kit.contract.gate);
-        let wider = thermite_actors::host::kit::parse("kit.toml", kit_planning(40).as_bytes()).unwrap();
-        assert!((wider.contract.plan_effect - 1.40_f64.ln()).abs() < 1e-12, "{}", wider.contract.plan_effect);
+            assert_eq!((read.name.as_str(), read.target), (name, kit.target));
+            assert_eq!(read.editable, [kit.changed]);
+            let plan = (1.0 + f64::from(kit.plan_percent) / 100.0).ln();
+            assert!((read.contract.plan_effect - plan).abs() < 1e-12, "{}", read.contract.plan_effect);
+            assert!((read.contract.gate - gate.ln()).abs() < 1e-12, "{}", read.contract.gate);
+            let wider = thermite_actors::host::kit::parse("kit.toml", kit_planning(kit, 40).as_bytes()).unwrap();
+            assert!((wider.contract.plan_effect - 1.40_f64.ln()).abs() < 1e-12, "{}", wider.contract.plan_effect);
+        }
     }
 
     #[test]
     fn every_lane_has_one_commit_that_touches_only_what_the_kit_lets_it() {
-        let folder = tempfile::tempdir().unwrap();
+        for kit in [&ON_CPUS, &ON_GPU] {
+            let folder = tempfile::tempdir().unwrap();
 
-        let campaign = Campaign::lay_out(folder.path(), 5).unwrap();
+            let campaign = Campaign::lay_out(folder.path(), kit, 5).unwrap();
 
-        assert_eq!(campaign.lanes.len(), 3);
-        for lane in &campaign.lanes {
-            let range = format!("{}..{}", campaign.champion, lane.commit);
-            assert_eq!(git(&lane.worktree, &["rev-list", "--count", &range]).unwrap(), "1", "{}", lane.name);
-            assert_eq!(git(&lane.worktree, &["diff", "--name-only", &range]).unwrap(), "sum.rs", "{}", lane.name);
-            assert_eq!(git(&lane.worktree, &["status", "--porcelain"]).unwrap(), "", "{}", lane.name);
+            assert_eq!(campaign.lanes.len(), 3);
+            for lane in &campaign.lanes {
+                let range = format!("{}..{}", campaign.champion, lane.commit);
+                assert_eq!(git(&lane.worktree, &["rev-list", "--count", &range]).unwrap(), "1", "{}", lane.name);
+                assert_eq!(
+                    git(&lane.worktree, &["diff", "--name-only", &range]).unwrap(),
+                    kit.changed,
+                    "{}",
+                    lane.name
+                );
+                assert_eq!(git(&lane.worktree, &["status", "--porcelain"]).unwrap(), "", "{}", lane.name);
+            }
         }
     }
 
@@ -236,7 +205,7 @@ mod tests {
     #[test]
     fn the_three_changes_are_correct_and_have_the_effects_they_are_for() {
         let folder = tempfile::tempdir().unwrap();
-        let campaign = Campaign::lay_out(folder.path(), 5).unwrap();
+        let campaign = Campaign::lay_out(folder.path(), &ON_CPUS, 5).unwrap();
         let mut trees = vec![campaign.repo.clone()];
         trees.extend(campaign.lanes.iter().map(|lane| lane.worktree.clone()));
         for tree in &trees {
@@ -258,10 +227,44 @@ mod tests {
         assert!(faster(3) < 0.9, "past the root: {:.3}", faster(3));
     }
 
+    /// By a stand-in for nvcc, which makes plain loops of the kernels: what strides through memory is slow there too.
+    #[test]
+    fn the_changes_of_the_gpu_kit_are_correct_and_have_the_effects_they_are_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let campaign = Campaign::lay_out(folder.path(), &ON_GPU, 20).unwrap();
+        let mut trees = vec![campaign.repo.clone()];
+        trees.extend(campaign.lanes.iter().map(|lane| lane.worktree.clone()));
+        let stand_in = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/cases/cuda");
+        let path = format!("{stand_in}:{}", std::env::var("PATH").unwrap());
+        let in_tree = |tree: &Path, line: &str| {
+            let answer = Command::new("sh").args(["-c", line]).current_dir(tree).env("PATH", &path).output().unwrap();
+            assert!(answer.status.success(), "{line} in {}: {answer:?}", tree.display());
+            String::from_utf8(answer.stdout).unwrap()
+        };
+        trees.iter().for_each(|tree| drop(in_tree(tree, "sh build.sh && ./check")));
+
+        let mut least = vec![f64::MAX; trees.len()];
+        for _ in 0..5 {
+            for (tree, least) in trees.iter().zip(&mut least) {
+                *least = least.min(in_tree(tree, "./measure 3>&1").trim().parse().unwrap());
+            }
+        }
+
+        let faster = |at: usize| least[0] / least[at];
+        println!("seconds {least:?}, speed-ups {:.3} {:.3} {:.3}", faster(1), faster(2), faster(3));
+        assert!(faster(1) > 1.5, "along rows: {:.3}", faster(1));
+        assert!(faster(3) < 0.9, "copy first: {:.3}", faster(3));
+        std::fs::write(trees[0].join("smooth.cu"), "#include \"grid.h\"\nvoid smooth(const float *, float *) {}\n")
+            .unwrap();
+        in_tree(&trees[0], "sh build.sh");
+        let wrong = Command::new("./check").current_dir(&trees[0]).output().unwrap();
+        assert_eq!(wrong.status.code(), Some(1), "{wrong:?}");
+    }
+
     #[test]
     fn a_check_finds_a_wrong_answer() {
         let folder = tempfile::tempdir().unwrap();
-        let campaign = Campaign::lay_out(folder.path(), 5).unwrap();
+        let campaign = Campaign::lay_out(folder.path(), &ON_CPUS, 5).unwrap();
         std::fs::write(campaign.repo.join("sum.rs"), "fn main() { println!(\"37550402024\"); }").unwrap();
         ran(&campaign.repo, "rustc", &["-o", "sum", "sum.rs"]);
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use thermite_core::contract::Target;
 use thermite_svc::folder::Endpoint;
 
 use crate::cli::say::Say;
@@ -34,6 +35,7 @@ const END_SHOWS_MAX: Duration = Duration::from_secs(5);
 pub(super) struct OwnRig<'a> {
     data: PathBuf,
     log: PathBuf,
+    target: Target,
     stop: &'a Stop,
     say: &'a Say,
     child: RefCell<Child>,
@@ -43,11 +45,18 @@ pub(super) struct OwnRig<'a> {
 
 impl<'a> OwnRig<'a> {
     /// Starts it and waits until it answers.
-    pub(super) fn start(data: &Path, log: &Path, stop: &'a Stop, say: &'a Say) -> Result<OwnRig<'a>, TryFault> {
-        let (child, client) = begin(data, log, stop)?;
+    pub(super) fn start(
+        data: &Path,
+        log: &Path,
+        target: Target,
+        stop: &'a Stop,
+        say: &'a Say,
+    ) -> Result<OwnRig<'a>, TryFault> {
+        let (child, client) = begin(data, log, target, stop)?;
         Ok(OwnRig {
             data: data.to_owned(),
             log: log.to_owned(),
+            target,
             stop,
             say,
             child: child.into(),
@@ -111,7 +120,7 @@ impl<'a> OwnRig<'a> {
         }
         self.restarts.set(self.restarts.get() + 1);
         self.say.aside(&format!("thermite: the rig was killed ({how}); it is started again on the same records"));
-        let (child, client) = begin(&self.data, &self.log, self.stop)?;
+        let (child, client) = begin(&self.data, &self.log, self.target, self.stop)?;
         self.say.aside(&format!("thermite: the rig answers again at {}; the work goes on", client.base()));
         *self.child.borrow_mut() = child;
         self.client.replace(client);
@@ -134,12 +143,18 @@ impl Drop for OwnRig<'_> {
     }
 }
 
-fn begin(data: &Path, log: &Path, stop: &Stop) -> Result<(Child, Client), TryFault> {
+fn begin(data: &Path, log: &Path, target: Target, stop: &Stop) -> Result<(Child, Client), TryFault> {
     let cannot = |why: String| TryFault::Server { what: "cannot be started", why, log: log.display().to_string() };
     let program = std::env::current_exe().map_err(|error| cannot(error.to_string()))?;
     let out = File::options().create(true).append(true).open(log).map_err(|error| cannot(error.to_string()))?;
     let err = out.try_clone().map_err(|error| cannot(error.to_string()))?;
-    let child = Command::new(program)
+    let mut serve = Command::new(program);
+    if target == Target::Cpu {
+        // They speak of cards, which this rig has none of.
+        serve.env_remove("THERMITE_GPUS").env_remove("THERMITE_SPLIT");
+    }
+    let child = serve
+        .env("THERMITE_TARGET", target.name())
         .args(["serve", "--ends-with-parent", "--listen", "127.0.0.1:0", "--data"])
         .arg(data)
         .env_remove("THERMITE_LISTEN_OPEN")

@@ -106,7 +106,7 @@ mod tests {
     use std::path::PathBuf;
 
     use thermite_actors::ports::DeviceFacts;
-    use thermite_actors::view::{DevRunRow, DeviceRow};
+    use thermite_actors::view::{DevRunRow, DevicePool, DeviceRow};
     use thermite_core::contract::Target;
     use thermite_core::dev_run::{DevRunEnd, Exit};
     use thermite_core::device::DeviceView;
@@ -161,6 +161,7 @@ mod tests {
             expected: Expected::Win,
             commit: String::new(),
             worktree: PathBuf::new(),
+            try_it: "true",
         };
         Campaign { repo: PathBuf::new(), champion: String::new(), lanes: vec![lane(1, "fast"), lane(2, "same")] }
     }
@@ -198,8 +199,15 @@ mod tests {
                 facts,
                 state,
                 refused: 0,
+                pool: DevicePool::default(),
+                idle: None,
+                drained: false,
+                quarantine: None,
                 noise: Vec::new(),
                 warnings: Vec::new(),
+                index: None,
+                reading: None,
+                disturbed: Vec::new(),
                 containment: None,
             }],
             runs: Vec::new(),

@@ -83,11 +83,11 @@ impl Rig {
                 PoolEffect::InLine { lane, dev_run, ahead } => {
                     (Party::Lane(number(lane)), Letter::Lane(LaneInput::InLine { dev_run, ahead }))
                 }
-                PoolEffect::GrantLane { lane, dev_run, hold } => {
+                PoolEffect::GrantLane { lane, dev_run, hold, limit } => {
                     if !self.promises.accepted.is_subset(&self.promises.ended) {
                         self.broken = Some(JUDGE_FIRST);
                     }
-                    (Party::Lane(number(lane)), Letter::Lane(LaneInput::Granted { dev_run, hold }))
+                    (Party::Lane(number(lane)), Letter::Lane(LaneInput::Granted { dev_run, hold, limit }))
                 }
                 PoolEffect::GrantJudge { hold, serves } => {
                     (Party::Judge, Letter::Judge(JudgeInput::Granted { hold, serves }))
@@ -108,6 +108,7 @@ impl Rig {
                     (Party::Judge, Letter::Judge(JudgeInput::HoldEnded { hold, how }))
                 }
                 PoolEffect::WorkTaken { version } => (Party::Judge, Letter::Judge(JudgeInput::WorkTaken { version })),
+                PoolEffect::SplitSet { .. } => unreachable!("one device is not split"),
                 PoolEffect::Void { hold } => (Party::Device, Letter::Device(DeviceInput::Void { number: hold.number })),
                 PoolEffect::Stop { hold, cause } => {
                     (Party::Device, Letter::Device(DeviceInput::Stop { number: hold.number, cause }))
@@ -132,6 +133,7 @@ impl Rig {
                     self.really_start(number, Tree { by: Holder::Judge, phase: Phase::Judging, stop_asked: false });
                     self.stage = Some(OpenStage { number, built: false });
                 }
+                DeviceEffect::Look | DeviceEffect::Distrust => unreachable!("the device is no card"),
                 DeviceEffect::StopProcesses { number, .. } => {
                     if let Some(tree) = self.executor.trees.get_mut(&number) {
                         tree.stop_asked = true;
@@ -203,6 +205,9 @@ impl Rig {
                     }
                     let start = DeviceInput::Start { number: hold.number, by: Holder::Judge, limit: None };
                     (Party::Device, Letter::Device(start))
+                }
+                JudgeEffect::StartBuild { .. } | JudgeEffect::CardFault { .. } => {
+                    unreachable!("one device has no bench, and no other card")
                 }
                 JudgeEffect::EndHold { hold } => {
                     if setup.mutant.ends_holds_early() {

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use crate::host::cards::{CardAt, CardPlaces};
 use crate::host::clock;
 use crate::host::cpu::{cgroups, proc_files};
 use crate::host::launch::{
-    Cards, Containment, Identity, Isolation, Launcher, LauncherSettings, Layer, Wanted, toolchain_mounts,
+    CardWay, Cards, Containment, CpuHold, Identity, Isolation, Launcher, LauncherSettings, Layer, Wanted,
+    toolchain_mounts,
 };
 
-use super::{Abilities, CgroupFacts, DiskFacts, LoadFacts, LockFacts, has};
+use super::{Abilities, CardFacts, CgroupFacts, DiskFacts, LoadFacts, LockFacts, has};
 
 /// How long a tool may take to tell its version.
 const TOOL_MAX: Duration = Duration::from_secs(10);
@@ -35,6 +37,10 @@ pub struct Look {
     pub disk: DiskFacts,
     /// What the shell found out about the device's lock.
     pub device_lock: LockFacts,
+    /// Where the machine's cards are.
+    pub card_places: CardPlaces,
+    /// The cards there, as far as their drivers were asked; without, CPUs near them are not looked for.
+    pub cards: Vec<CardAt>,
 }
 
 /// Looks at this machine. Waits for throwaway runs and tools, each with a limit.
@@ -47,6 +53,7 @@ pub async fn look(look: Look) -> Abilities {
     }
     let with_cgroup = open(&look, Wanted { isolation: containment.isolation(), cgroup: true }).await;
     let cgroup = cgroup_facts(with_cgroup.and_then(|found| in_force(&found, Layer::Cgroup)));
+    let cards = card_facts(&look).await;
     let mut toolchain = Vec::new();
     for name in COMPILERS {
         toolchain.push((name.to_owned(), version(name).await));
@@ -71,10 +78,24 @@ pub async fn look(look: Look) -> Abilities {
         closed_tools: toolchain_mounts(look.identity, |name| std::env::var(name).ok()).hidden,
         disk: look.disk,
         device_lock: look.device_lock,
+        cards,
     }
 }
 
+/// What can be done for runs on cards, by a launcher as the rig's would be.
+async fn card_facts(look: &Look) -> CardFacts {
+    let (ways, hold) = match launcher(look, look.wanted).await {
+        Ok(launcher) => (launcher.card_ways().await.to_vec(), launcher.cpu_hold().clone()),
+        Err(why) => (CardWay::ALL.map(|way| (way, Err(why.clone()))).into(), CpuHold::Affinity { why }),
+    };
+    CardFacts { nodes: look.card_places.all_nodes(), ways, hold, cut: look.card_places.cut(&look.cards) }
+}
+
 async fn open(look: &Look, wanted: Wanted) -> Result<Containment, String> {
+    Ok(launcher(look, wanted).await?.containment().clone())
+}
+
+async fn launcher(look: &Look, wanted: Wanted) -> Result<Launcher, String> {
     let settings = LauncherSettings {
         rig: format!("doctor-{}", std::process::id()),
         state: look.scratch.clone(),
@@ -84,8 +105,7 @@ async fn open(look: &Look, wanted: Wanted) -> Result<Containment, String> {
         trial_uid: look.trial_uid,
         cards: Cards::default(),
     };
-    let launcher = Launcher::open(settings).await.map_err(|fault| fault.to_string())?;
-    Ok(launcher.containment().clone())
+    Launcher::open(settings).await.map_err(|fault| fault.to_string())
 }
 
 /// What there is where no launcher can be opened at all.

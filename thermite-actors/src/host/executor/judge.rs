@@ -20,11 +20,11 @@ use thermite_core::readiness::Reading;
 use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::{Moment, Span};
 
-use super::{Hold, Inner, artefact, find_toolchains, plain_env, room, set};
+use super::{Hold, Inner, Place, artefact, find_toolchains, plain_env, room, set};
 use crate::host::clock::{self, BootClock};
 use crate::host::cpu::CpuDriver;
 use crate::host::git;
-use crate::host::launch::{Ended, Grant, HandOverFault, Identity, LaunchSpec, Run, Toolchains, hand_over};
+use crate::host::launch::{Ended, HandOverFault, Identity, LaunchSpec, Run, Toolchains, hand_over};
 use crate::ports::{Clock, DeviceFault, Outputs, StageRef, StopProof, TargetDriver};
 
 /// Where both sides see their own tree.
@@ -208,15 +208,18 @@ impl Inner {
         let (Some(champion), Some(change)) = (of_label(Side::Champion), of_label(Side::Change)) else {
             return not_laid_out();
         };
-        let before = match self.driver.read().await {
+        let Some(driver) = self.place.driver() else {
+            return StepReport::NotCarriedOut { why: "nothing is measured on the bench".to_owned() };
+        };
+        let before = match driver.read().await {
             Ok(reading) => reading,
             Err(fault) => return StepReport::NotCarriedOut { why: fault.to_string() },
         };
         let timed = order.sides();
         let warm_up = [timed[0], timed[1]];
         let own_use = self.own_use();
-        self.driver.block_begins(hold.block_watch());
-        let watched = Watched(Some(self.driver.as_ref()));
+        driver.block_begins(hold.block_watch());
+        let watched = Watched(Some(driver));
         let started = BootClock.now();
         let mut ns = [0; 4];
         for (at, label) in warm_up.into_iter().chain(timed).enumerate() {
@@ -264,7 +267,7 @@ impl Inner {
     }
 
     fn own_use(&self) -> OwnUse<'_> {
-        OwnUse { driver: self.cpu_driver.as_ref(), from: Cell::new(BootClock.now()), cpu_ns: Cell::new(0) }
+        OwnUse { driver: self.place.cpu_driver(), from: Cell::new(BootClock.now()), cpu_ns: Cell::new(0) }
     }
 
     fn side(&self, stage: &StageRef, side: Side) -> Option<PathBuf> {
@@ -345,11 +348,7 @@ impl Inner {
     fn judge_spec(&self, workspace: &Path, argv: &Argv, output: DevRunId, purpose: &Purpose<'_>) -> LaunchSpec {
         let identity = self.judges_identity(purpose);
         let toolchains = self.judges_toolchains(purpose, identity);
-        let grant = match &self.seat {
-            None => Grant::default(),
-            Some(seat) if purpose.builds => seat.build_grant(),
-            Some(seat) => seat.judge_grant(),
-        };
+        let grant = if purpose.builds { self.place.build_grant() } else { self.place.judge_grant() };
         let mut env = plain_env(toolchains);
         for (name, value) in grant.env() {
             set(&mut env, &name, value);
@@ -377,9 +376,9 @@ impl Inner {
 
     /// Who a command of the judge's runs as: its card's timing user, or the account that builds.
     fn judges_identity(&self, purpose: &Purpose<'_>) -> Identity {
-        match &self.seat {
-            Some(seat) if !purpose.builds => self.shared.settings.accounts.timing(seat.seat),
-            Some(_) | None => self.shared.settings.accounts.judge(),
+        match &self.place {
+            Place::Card { seat, .. } if !purpose.builds => self.shared.settings.accounts.timing(seat.seat),
+            Place::Card { .. } | Place::Cpus(_) | Place::Bench { .. } => self.shared.settings.accounts.judge(),
         }
     }
 

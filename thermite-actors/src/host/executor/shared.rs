@@ -96,8 +96,7 @@ impl Executors {
 
     /// The executor of the machine's CPUs as one device; tells `driver` what the judge itself used.
     pub fn of_machine(&self, driver: CpuDriver) -> HostExecutor {
-        let inner = Inner::new(Rc::clone(&self.shared), Rc::new(driver.clone()), Some(driver), None);
-        HostExecutor { inner: Rc::new(inner) }
+        self.of(Place::Cpus(driver))
     }
 
     /// The executor of one card. What keeps its runs to it is tried out here; where nothing does, each run is refused
@@ -107,8 +106,17 @@ impl Executors {
         self.shared.launcher.cpu_hold();
         let timing = self.shared.settings.accounts.timing(seat.seat);
         self.shared.workspaces.check_isolation(&self.shared.launcher, timing, &seat.grant);
-        let inner = Inner::new(Rc::clone(&self.shared), driver, None, Some(seat));
-        HostExecutor { inner: Rc::new(inner) }
+        self.of(Place::Card { driver, seat })
+    }
+
+    /// The executor of the bench: where a rig with cards lays out and builds, on these CPUs, before a card is had (rule
+    /// B7).
+    pub fn of_bench(&self, others: Option<CpuList>) -> HostExecutor {
+        self.of(Place::Bench { others })
+    }
+
+    fn of(&self, place: Place) -> HostExecutor {
+        HostExecutor { inner: Rc::new(Inner::new(Rc::clone(&self.shared), place)) }
     }
 
     /// The captured output of development runs, for shells to read.
@@ -117,38 +125,99 @@ impl Executors {
     }
 }
 
-impl CardSeat {
-    /// What a measured run or a check on the card is granted.
+/// What an executor works.
+pub(super) enum Place {
+    /// The machine's CPUs as one device; the judge's own use is told to their driver (rule C2).
+    Cpus(CpuDriver),
+    /// No device: what is built before a card is had.
+    Bench {
+        /// As [`CardSeat::others`].
+        others: Option<CpuList>,
+    },
+    /// One card.
+    Card {
+        /// Its driver.
+        driver: Rc<dyn TargetDriver>,
+        /// The card.
+        seat: CardSeat,
+    },
+}
+
+impl Place {
+    /// The device's driver, where there is a device.
+    pub(super) fn driver(&self) -> Option<&dyn TargetDriver> {
+        match self {
+            Place::Cpus(driver) => Some(driver),
+            Place::Bench { .. } => None,
+            Place::Card { driver, .. } => Some(driver.as_ref()),
+        }
+    }
+
+    /// Who is told of the judge's own CPU time.
+    pub(super) fn cpu_driver(&self) -> Option<&CpuDriver> {
+        match self {
+            Place::Cpus(driver) => Some(driver),
+            Place::Bench { .. } | Place::Card { .. } => None,
+        }
+    }
+
+    /// What a measured run or a check is granted.
     pub(super) fn judge_grant(&self) -> Grant {
-        Grant { card: Some(self.grant.clone()), cpus: None }
+        match self {
+            Place::Card { seat, .. } => Grant { card: Some(seat.grant.clone()), cpus: None },
+            Place::Cpus(_) | Place::Bench { .. } => self.build_grant(),
+        }
     }
 
-    /// What a development run on the card is granted.
+    /// What a development run is granted.
     pub(super) fn dev_grant(&self) -> Grant {
-        Grant { card: Some(CardGrant { cpus: None, ..self.grant.clone() }), cpus: self.others.clone() }
+        match self {
+            Place::Card { seat, .. } => {
+                Grant { card: Some(CardGrant { cpus: None, ..seat.grant.clone() }), cpus: seat.others.clone() }
+            }
+            Place::Cpus(_) | Place::Bench { .. } => self.build_grant(),
+        }
     }
 
-    /// What a build is granted: no card, since it is built before one is had (rule B7).
+    /// What a build is granted: no card, since most are built before one is had (rule B7).
     pub(super) fn build_grant(&self) -> Grant {
-        Grant { card: None, cpus: self.others.clone() }
+        match self {
+            Place::Cpus(_) => Grant::default(),
+            Place::Bench { others } | Place::Card { seat: CardSeat { others, .. }, .. } => {
+                Grant { card: None, cpus: others.clone() }
+            }
+        }
     }
 
-    /// What the names of its runs begin with, by which a sweep tells them from those of other cards.
+    /// What the names of its runs begin with, by which a sweep tells them from those of others.
     pub(super) fn run_prefix(&self) -> String {
-        format!("card-{}-", self.seat)
+        match self {
+            Place::Cpus(_) => String::new(),
+            Place::Bench { .. } => "bench-".to_owned(),
+            Place::Card { seat, .. } => format!("card-{}-", seat.seat),
+        }
+    }
+
+    /// The uids that only its own runs have.
+    fn own_uids(&self, accounts: Accounts) -> Vec<u32> {
+        match self {
+            Place::Cpus(_) => accounts.all_uids(),
+            Place::Bench { .. } => accounts.uids_of(accounts.judge()),
+            Place::Card { seat, .. } => accounts.uids_of(accounts.timing(seat.seat)),
+        }
     }
 }
 
 impl Shared {
     /// Ends what earlier holds left behind: of the whole rig at its start, then of one card alone.
-    pub(super) async fn sweep(&self, seat: Option<&CardSeat>) -> StopProof {
+    pub(super) async fn sweep(&self, place: &Place) -> StopProof {
         // Those that ask meanwhile wait: nobody goes into service before the machine is clean.
         let mut swept = self.swept.lock().await;
-        let (only, uids) = match (seat, *swept) {
-            (Some(seat), true) => (Some(seat.run_prefix()), self.settings.accounts.timing_uids(seat.seat)),
-            (None, _) | (Some(_), false) => (None, self.settings.accounts.all_uids()),
-        };
-        let is_whole = only.is_none();
+        // Of a rig with one executor nothing is under way while it sweeps.
+        let is_whole = !*swept || matches!(place, Place::Cpus(_));
+        let accounts = self.settings.accounts;
+        let uids = if is_whole { accounts.all_uids() } else { place.own_uids(accounts) };
+        let only = (!is_whole).then(|| place.run_prefix());
         let (rig, state) = (self.settings.rig.clone(), self.launcher.state().to_owned());
         let found = tokio::task::spawn_blocking(move || launch::sweep(&rig, &state, &uids, only.as_deref()));
         let proof = match found.await {
@@ -179,11 +248,11 @@ impl Shared {
     }
 
     /// The containment in force, and what keeps a seat's runs to their card and their CPUs.
-    pub(super) fn containment(&self, seat: Option<&CardSeat>) -> String {
+    pub(super) fn containment(&self, place: &Place) -> String {
         let mut said = self.launcher.containment().to_string();
-        let Some(seat) = seat else { return said };
+        let Place::Card { seat, .. } = place else { return said };
         let identity = self.settings.accounts.timing(seat.seat);
-        match self.launcher.known_way_to_cards(identity, &seat.judge_grant()) {
+        match self.launcher.known_way_to_cards(identity, &place.judge_grant()) {
             Ok(way) => said += &format!("; its card by {}", way.map_or("nothing", CardWay::name)),
             Err(_) => said += "; no isolation of cards: runs are refused",
         }

@@ -113,5 +113,6 @@ fn other_device_trees() -> io::Result<Vec<PathBuf>> {
         let (left, right) = line.split_once(" - ")?;
         right.starts_with("devtmpfs ").then(|| left.split(' ').nth(4).map(PathBuf::from))?
     });
-    Ok(trees.filter(|place| place != Path::new("/dev")).collect())
+    // A run with a view of its own has single nodes mounted below its `/dev`.
+    Ok(trees.filter(|place| !place.starts_with("/dev")).collect())
 }

@@ -1,0 +1,111 @@
+//! Who disturbed which blocks: by cause, and beside whose development run (rule D3).
+
+use thermite_core::blame::{Beside, Blame, Blamed, Disturbance, blame};
+use thermite_core::block::{Order, Side, ThrowCause, TriedBlock};
+use thermite_core::fold::RigHistory;
+use thermite_core::ids::{DevRunId, LaneId};
+use thermite_core::log::LogEntry;
+use thermite_core::time::Moment;
+use uuid::Uuid;
+
+use crate::scripted::times;
+
+const CARD: &str = "GPU-1";
+
+#[test]
+fn a_lane_that_ran_alone_beside_a_block_is_named() {
+    let mut beside = Beside::default();
+    beside.began(run(1), lane(1), at(1_000));
+
+    let found = blame(CARD, &[thrown(2_000, 3_000, &[ThrowCause::OtherProgram])], &beside);
+
+    assert_eq!(found, [blamed(Disturbance::OtherProgram, Some(1), 1)]);
+}
+
+#[test]
+fn nobody_is_named_where_none_or_several_ran() {
+    let mut beside = Beside::default();
+    let block = thrown(2_000, 3_000, &[ThrowCause::OtherProgram]);
+    let none = blame(CARD, [&block], &beside);
+    beside.began(run(1), lane(1), at(1_000));
+    beside.began(run(2), lane(2), at(2_500));
+
+    let several = blame(CARD, [&block], &beside);
+
+    assert_eq!(none, [blamed(Disturbance::OtherProgram, None, 1)]);
+    assert_eq!(several, none);
+}
+
+#[test]
+fn only_who_ran_during_the_block_counts() {
+    let mut beside = Beside::default();
+    beside.began(run(1), lane(1), at(0));
+    beside.ended(run(1), at(2_000));
+    beside.began(run(2), lane(2), at(3_000));
+    beside.ended(run(3), at(2_500));
+    let block = |from, until| thrown(from, until, &[ThrowCause::Slowed]);
+
+    let before_during_after =
+        [block(1_000, 1_900), block(2_000, 3_000), block(2_900, 3_100)].map(|block| blame(CARD, [&block], &beside));
+
+    let lanes = before_during_after.map(|found| found[0].blame.lane.map(LaneId::number));
+    assert_eq!(lanes, [Some(1), None, Some(2)]);
+}
+
+#[test]
+fn no_lane_is_named_for_what_no_program_can_bring_about() {
+    let mut beside = Beside::default();
+    beside.began(run(1), lane(1), at(0));
+    let lost = TriedBlock::Lost { order: Order::Abba, at: at(9), running: Side::Change, why: "SIGKILL".into() };
+    let causes = [ThrowCause::ClockStepped, ThrowCause::Slept];
+
+    let found = blame(CARD, [&thrown(2_000, 3_000, &causes), &lost], &beside);
+
+    let expected = [Disturbance::ClockStepped, Disturbance::Slept, Disturbance::ProcessLost];
+    assert_eq!(found, expected.map(|cause| blamed(cause, None, 1)));
+}
+
+#[test]
+fn a_block_counts_once_for_each_cause_and_accepted_ones_for_none() {
+    let groups = ["/rig", "/"].map(|group| ThrowCause::Throttled { group: group.into() });
+    let accepted = TriedBlock::Accepted { order: Order::Abba, times: times(at(0), Order::Abba, 1.0, 0) };
+
+    let found = blame(CARD, [&thrown(0, 1, &groups), &accepted, &thrown(0, 1, &groups[..1])], &Beside::default());
+
+    assert_eq!(found, [blamed(Disturbance::Throttled, None, 2)]);
+}
+
+#[test]
+fn the_log_adds_up_what_disturbed() {
+    let entry = |lane, blocks| LogEntry::BlocksDisturbed { blamed: vec![blamed(Disturbance::Slowed, lane, blocks)] };
+
+    let history = RigHistory::of([entry(Some(1), 2), entry(None, 1), entry(Some(1), 3), LogEntry::RigStarted]);
+
+    let totals: Vec<(Option<u8>, u64)> =
+        history.disturbed.iter().map(|(blame, blocks)| (blame.lane.map(LaneId::number), *blocks)).collect();
+    assert_eq!(totals, [(None, 1), (Some(1), 5)]);
+    let written = serde_json::to_string(&history).unwrap();
+    assert_eq!(serde_json::from_str::<RigHistory>(&written).unwrap(), history);
+}
+
+fn blamed(cause: Disturbance, by: Option<u8>, blocks: u64) -> Blamed {
+    Blamed { blame: Blame { device: CARD.into(), cause, lane: by.map(lane) }, blocks }
+}
+
+fn thrown(from: u64, until: u64, causes: &[ThrowCause]) -> TriedBlock {
+    let mut times = times(at(from), Order::Abba, 1.0, 0);
+    times.after.at = at(until);
+    TriedBlock::Thrown { order: Order::Abba, times, causes: causes.to_vec() }
+}
+
+fn run(number: u128) -> DevRunId {
+    DevRunId(Uuid::from_u128(number))
+}
+
+fn lane(number: u8) -> LaneId {
+    LaneId::new(number).unwrap()
+}
+
+fn at(millis: u64) -> Moment {
+    Moment::from_millis(millis)
+}
