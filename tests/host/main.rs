@@ -4,12 +4,15 @@
 mod capture;
 mod card_executors;
 mod cards;
+mod conformance;
 mod cpu;
 mod doctor;
 mod driver;
 mod escape;
 mod executor;
 mod git;
+mod gpu;
+mod gpu_blocks;
 mod kit;
 mod launch;
 mod layers;

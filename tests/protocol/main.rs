@@ -2,6 +2,7 @@
 
 mod cards;
 mod certificates;
+mod conformance;
 mod crash;
 mod determinism;
 mod dev_runs;
@@ -20,6 +21,7 @@ mod mix_cards;
 mod noise;
 mod once;
 mod records;
+mod releasing;
 mod reuse;
 mod runs;
 mod scenario;
