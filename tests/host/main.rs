@@ -3,12 +3,15 @@
 
 mod capture;
 mod cards;
+mod conformance;
 mod cpu;
 mod doctor;
 mod driver;
 mod escape;
 mod executor;
 mod git;
+mod gpu;
+mod gpu_blocks;
 mod kit;
 mod launch;
 mod layers;

@@ -102,7 +102,7 @@ pub const GPU_READING_WAIT_MAX: Span = Span::seconds(4);
 /// How often a card at fault is tried again (rule B10).
 pub const GPU_RETRY_EVERY: Span = Span::seconds(2);
 /// How long listing the machine's cards may take.
-pub const GPU_LIST_MAX: Span = Span::seconds(20);
+pub const GPU_LIST_MAX: Span = Span::seconds(10);
 
 /// What a stage's turn takes at most beside its own steps: its grant, its records, the proof of its stop, and the rest
 /// after a failure. For certificates (rule A9).

@@ -155,7 +155,8 @@ pub fn card_driver_not_loaded(said: &str) -> String {
 /// Rule B10: whatever else a card's driver says.
 pub fn card_fault(uuid: &str, call: &str, said: &str) -> String {
     format!(
-        "card {uuid} cannot be read: {call} says `{said}`; where access to it was taken from a container it says so"
+        "card {uuid} cannot be read: {call} says `{said}`; in a container that is how lost access shows: start it \
+         anew with the card"
     )
 }
 

@@ -28,6 +28,7 @@ mod artefact;
 mod holds;
 mod judge;
 mod kept;
+mod own;
 mod room;
 mod shared;
 

@@ -20,7 +20,7 @@ use crate::ports::{BlockWatch, DeviceFault, OwnProcesses, StopProof, TargetDrive
 /// How long an answer may take, whatever the device does; far more than a driver's own limit, also on a busy machine.
 const ANSWER_MAX: Duration = Duration::from_secs(2 * limits::CPU_READING_MAX.as_millis() / 1_000);
 /// How long the device may take to be seen as what it was put into.
-const SEEN_MAX: Duration = Duration::from_secs(60);
+const SEEN_MAX: Duration = Duration::from_secs(30);
 /// Between two looks at what is waited for.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// How long a block of these trials lasts: longer than a driver may be between two samples in a block.

@@ -3,15 +3,19 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use futures_util::future::join_all;
 use tokio::sync::watch;
 
 use thermite_core::ids::{DevRunId, HoldId, LaneId, RunId};
 use thermite_core::limits;
+use thermite_core::readiness::{Reading, Signal, SignalState, names};
 
 use crate::host::launch::Run;
-use crate::ports::StopProof;
+use crate::ports::{BlockWatch, StopProof};
+
+use super::own::HoldProcesses;
 
 /// The holds this executor has heard of, apart from those long over.
 #[derive(Default)]
@@ -25,6 +29,10 @@ pub(super) struct Hold {
     runs: RefCell<Vec<Rc<Run>>>,
     dev_run: RefCell<Option<HeldDevRun>>,
     ended_by_itself: Cell<bool>,
+    /// What of it a driver may see on its device.
+    processes: Arc<HoldProcesses>,
+    /// Whether what it measures was seen on its device.
+    is_placed: Cell<bool>,
 }
 
 /// A hold's development run.
@@ -85,6 +93,8 @@ impl Holds {
                 runs: RefCell::default(),
                 dev_run: RefCell::default(),
                 ended_by_itself: Cell::new(false),
+                processes: Arc::default(),
+                is_placed: Cell::new(false),
             })
         }))
     }
@@ -103,12 +113,27 @@ impl Hold {
 
     /// Takes a launched run in, so that a stop finds it.
     pub(super) fn add(&self, run: Rc<Run>) {
+        self.processes.add(run.pid());
         self.runs.borrow_mut().push(run);
     }
 
     /// Lets go of a run that is proved gone.
     pub(super) fn remove(&self, run: &Rc<Run>) {
+        self.processes.remove(run.pid());
         self.runs.borrow_mut().retain(|known| !Rc::ptr_eq(known, run));
+    }
+
+    /// What a driver is told of a block that begins.
+    pub(super) fn block_watch(&self) -> BlockWatch {
+        BlockWatch { own: self.processes.clone(), is_first: !self.is_placed.get() }
+    }
+
+    /// A block ran to its end: the first is the first until what is measured was seen where it belongs (rule B3).
+    pub(super) fn note_placed(&self, after: &Reading) {
+        let is_elsewhere = |signal: &Signal| signal.name == names::PLACEMENT && signal.state != SignalState::Ok;
+        if !after.signals.iter().any(is_elsewhere) {
+            self.is_placed.set(true);
+        }
     }
 
     pub(super) fn set_dev_run(&self, held: HeldDevRun) {

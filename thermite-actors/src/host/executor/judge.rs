@@ -9,11 +9,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use futures_util::future::LocalBoxFuture;
+
 use thermite_core::block::{BlockTimes, Order, Pair, Side};
 use thermite_core::contract::{Argv, Kit, Timer};
 use thermite_core::dev_run::Exit;
 use thermite_core::ids::{DevRunId, HoldId};
 use thermite_core::limits::{self, FAILURE_TAIL_BYTES, REPORTED_TIME_BYTES_MAX, REPORTED_TIME_MAX};
+use thermite_core::readiness::Reading;
 use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::{Moment, Span};
 
@@ -22,7 +25,7 @@ use crate::host::clock::{self, BootClock};
 use crate::host::cpu::CpuDriver;
 use crate::host::git;
 use crate::host::launch::{Ended, HandOverFault, Identity, LaunchSpec, Run, Toolchains, hand_over};
-use crate::ports::{Clock, Outputs, StageRef, StopProof};
+use crate::ports::{Clock, DeviceFault, Outputs, StageRef, StopProof, TargetDriver};
 
 /// Where both sides see their own tree.
 const WORKSPACE_AT: &str = "/run/judge";
@@ -76,6 +79,22 @@ impl OwnUse<'_> {
         if let Some(driver) = self.driver {
             driver.note_own_use(cpu_ns, from, now);
         }
+    }
+}
+
+/// A block that a driver watches, to its end on every path.
+struct Watched<'a>(Option<&'a dyn TargetDriver>);
+
+impl Watched<'_> {
+    fn end(mut self) -> LocalBoxFuture<'static, Result<Reading, DeviceFault>> {
+        self.0.take().expect("only its end takes the driver out").block_ends()
+    }
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        // The block ended early: the reading after it is for nobody.
+        drop(self.0.map(|driver| driver.block_ends()));
     }
 }
 
@@ -199,6 +218,8 @@ impl Inner {
         let timed = order.sides();
         let warm_up = [timed[0], timed[1]];
         let own_use = self.own_use();
+        driver.block_begins(hold.block_watch());
+        let watched = Watched(Some(driver));
         let started = BootClock.now();
         let mut ns = [0; 4];
         for (at, label) in warm_up.into_iter().chain(timed).enumerate() {
@@ -216,8 +237,11 @@ impl Inner {
         }
         // The reading after takes it off.
         drop(own_use);
-        match driver.read().await {
-            Ok(after) => StepReport::Timed { times: BlockTimes { ns, started, before, after } },
+        match watched.end().await {
+            Ok(after) => {
+                hold.note_placed(&after);
+                StepReport::Timed { times: BlockTimes { ns, started, before, after } }
+            }
             Err(fault) => StepReport::NotCarriedOut { why: fault.to_string() },
         }
     }

@@ -124,7 +124,8 @@ impl Watch {
         let told = watch::Sender::new(0);
         let shared = Arc::new(Shared { library, uuid, state: Mutex::new(state), wake: Condvar::new(), told });
         let of_thread = Arc::clone(&shared);
-        std::thread::Builder::new().name("thermite-card".to_owned()).spawn(move || of_thread.run())?;
+        let name = thread_name(&of_thread.uuid);
+        std::thread::Builder::new().name(name).spawn(move || of_thread.run())?;
         Ok(Watch { shared })
     }
 
@@ -377,6 +378,12 @@ fn programs(calls: &CardCalls<'_>, ask: &Ask) -> Result<(Option<Programs>, Vec<L
     let answers: Vec<Option<bool>> = owned.iter().map(|(_, owned)| *owned).collect();
     let own = owned.iter().filter(|(_, owned)| *owned == Some(true)).map(|(pid, _)| *pid).collect();
     Ok((Some(Programs::tell_apart(&answers, live_before.max(live()))), listed, own))
+}
+
+/// The name of a card's thread, which the kernel cuts at 15 bytes.
+fn thread_name(uuid: &str) -> String {
+    let short: String = uuid.trim_start_matches("GPU-").chars().filter(char::is_ascii_alphanumeric).take(8).collect();
+    format!("card-{short}")
 }
 
 fn now() -> Moment {
