@@ -1,7 +1,8 @@
 //! What the doctor says of machines that are fed to it: one line for each ability, what is missing, and the way out.
 
 use thermite_actors::host::doctor::{
-    Abilities, Ability, CardFacts, CgroupFacts, DiskFacts, Finding, LoadFacts, LockFacts, Standing, findings, is_fit,
+    Abilities, Ability, CardDriverFacts, CardFacts, CardSaid, CgroupFacts, DiskFacts, Finding, LoadFacts, LockFacts,
+    Standing, findings, is_fit,
 };
 use thermite_actors::host::launch::{CardWay, Containment, CpuHold, Isolation, Layer, Missing};
 use thermite_core::cpus::cut;
@@ -26,6 +27,7 @@ fn whole() -> Abilities {
         closed_tools: Vec::new(),
         disk: DiskFacts { folder: "/var/lib/thermite".into(), free: Ok(40 << 30), keeps: Ok(()) },
         device_lock: LockFacts::Free { file: "/run/lock/device.lock".into() },
+        card_driver: CardDriverFacts::NoLibrary { why: "no library".into() },
         cards: CardFacts {
             nodes: Vec::new(),
             ways: CardWay::ALL.map(|way| (way, Ok(()))).into(),
@@ -127,6 +129,7 @@ ok git: git version 2.47.3
 ok toolchain: rustc 1.95.0, cc 12.2.0
 ok disk: /var/lib/thermite: 40960 MiB free; a database was written, synced and read back
 ok device lock: free (/run/lock/device.lock)
+ok card readings: no card and no driver here
 ok card isolation: no card here; ways to keep a run to one: own view, landlock, node modes
 ok card CPUs: no card here; runs would be kept to their CPUs by cpuset
 "
@@ -165,6 +168,7 @@ degraded toolchain: rustc 1.95.0, cc 12.2.0
   get: install the tools where all users can reach them, such as /usr/local
 ok disk: /var/lib/thermite: 40960 MiB free; a database was written, synced and read back
 ok device lock: free (/run/lock/device.lock)
+ok card readings: no card and no driver here
 ok card isolation: no card here; ways to keep a run to one: own view, landlock, node modes
 ok card CPUs: no card here; runs would be kept to their CPUs by cpuset
 "
@@ -208,6 +212,7 @@ degraded disk: /home/ada/thermite: 5 MiB free; a database was written, synced an
   open: records and outputs may not fit; what cannot be recorded is not accepted
   get: make room there, or name another folder by --data or THERMITE_DATA
 ok device lock: taken: a rig has it: process 7
+ok card readings: no card and no driver here
 ok card isolation: no card here; ways to keep a run to one: own view, landlock, node modes
 ok card CPUs: no card here; runs would be kept to their CPUs by cpuset
 "
@@ -264,6 +269,13 @@ fn with_cards(works: &[CardWay]) -> Abilities {
     let way = |way| (way, if works.contains(&way) { Ok(()) } else { Err(why(way).to_owned()) });
     let near = ["0-1", "0-1"].map(|near| near.parse().ok());
     Abilities {
+        card_driver: CardDriverFacts::Answers {
+            version: "580.82.07".into(),
+            cards: vec![
+                CardSaid { index: 0, name: "GPU-0 (NVIDIA H200)".into(), untold: Ok(Vec::new()) },
+                CardSaid { index: 1, name: "GPU-1 (NVIDIA GB10)".into(), untold: Ok(vec!["gpu_memory".into()]) },
+            ],
+        },
         cards: CardFacts {
             nodes: vec!["/dev/nvidia0".into(), "/dev/nvidia1".into()],
             ways: CardWay::ALL.map(way).into(),
@@ -285,6 +297,7 @@ fn a_machine_without_a_way_to_keep_runs_to_their_cards_is_told_of_each_what_is_m
     assert_eq!(
         of_cards(&none),
         "\
+ok card readings: driver 580.82.07; card 0: GPU-0 (NVIDIA H200), tells everything; card 1: GPU-1 (NVIDIA GB10), does not tell gpu_memory
 missing card isolation: none; /dev/nvidia0, /dev/nvidia1
   missing: own view (namespaces (clone3): Operation not permitted (os error 1)); landlock (landlock (ABI 5, Linux 6.10): not supported); node modes (the rig is not root, so its runs may open what it may)
   open: every run on a card is refused
@@ -326,4 +339,19 @@ fn too_few_cpus_for_the_cards_are_told() {
     );
     assert_eq!((said.standing, said.found), (Standing::Degraded, found));
     assert_eq!(said.missing.unwrap(), "a CPU beside the cards'; a core for each card");
+}
+
+#[test]
+fn a_driver_that_is_missing_or_silent_beside_cards_is_told_with_the_way_out() {
+    let said = |card_driver: CardDriverFacts| {
+        let finding = of(&Abilities { card_driver, ..with_cards(&[CardWay::View]) }, Ability::CardReadings);
+        (finding.standing, finding.missing.unwrap_or_default())
+    };
+    let why = || "the NVIDIA driver does not answer".to_owned();
+    let lost = CardSaid { index: 0, name: "not described".into(), untold: Err("card number 0 is lost".into()) };
+
+    assert_eq!(said(CardDriverFacts::NoLibrary { why: why() }), (Standing::Missing, why()));
+    assert_eq!(said(CardDriverFacts::AtFault { why: why() }), (Standing::Missing, why()));
+    let answers = CardDriverFacts::Answers { version: "580".into(), cards: vec![lost] };
+    assert_eq!(said(answers), (Standing::Degraded, "card number 0 is lost".to_owned()));
 }

@@ -52,7 +52,7 @@ fn a_driver_whose_time_goes_back_is_found() {
 
 #[test]
 fn a_driver_that_never_comes_back_from_a_fault_is_found() {
-    let report = tried(Fault::StaysAtFault);
+    let report = tried(Fault::NeverMended);
 
     assert!(report.broken().contains(&checks::FAULT), "{report}");
 }
@@ -90,7 +90,7 @@ enum Fault {
     FigureForUnknown,
     HangsWithTheDevice,
     GoesBack,
-    StaysAtFault,
+    NeverMended,
     ProvesEverything,
     BlindInBlocks,
 }
@@ -138,7 +138,7 @@ impl TargetDriver for OnTrial {
             let read = wrong.device.read().await;
             match (&read, wrong.fault) {
                 (Err(DeviceFault::Hung(_)), Fault::HangsWithTheDevice) => std::future::pending().await,
-                (Err(_), Fault::StaysAtFault) => wrong.was_at_fault.set(true),
+                (Err(_), Fault::NeverMended) => wrong.was_at_fault.set(true),
                 _ => {}
             }
             if wrong.was_at_fault.get() {

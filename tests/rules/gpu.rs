@@ -155,7 +155,8 @@ fn a_gb10_need_not_tell_its_memory_and_other_cards_must() {
 
 #[test]
 fn what_is_not_told_is_unknown_for_every_required_signal() {
-    let silences: [(&str, fn(&mut Sample)); 5] = [
+    type Silence = fn(&mut Sample);
+    let silences: [(&str, Silence); 5] = [
         (names::GPU_USE, |of| of.use_percent = None),
         (names::GPU_MEMORY, |of| of.memory_used = None),
         (names::OTHER_PROGRAMS, |of| of.programs = None),

@@ -14,9 +14,11 @@ use thermite_core::readiness::ThrottleCounter;
 
 use super::launch::{CardWay, Containment, CpuHold, Isolation, Layer};
 
+mod card_driver;
 mod cards;
 mod look;
 
+pub use card_driver::{CardDriverFacts, CardSaid};
 pub use look::{Look, look};
 
 /// What a rig needs of a machine.
@@ -45,6 +47,8 @@ pub enum Ability {
     Disk,
     /// The lock that keeps two rigs from one device.
     DeviceLock,
+    /// The cards' driver, and what each card tells of itself.
+    CardReadings,
     /// What keeps a run to the card it is granted.
     Cards,
     /// CPUs near each card, and what keeps a run to them.
@@ -65,6 +69,7 @@ impl fmt::Display for Ability {
             Ability::Toolchain => "toolchain",
             Ability::Disk => "disk",
             Ability::DeviceLock => "device lock",
+            Ability::CardReadings => "card readings",
             Ability::Cards => "card isolation",
             Ability::CardCpus => "card CPUs",
         })
@@ -139,6 +144,8 @@ pub struct Abilities {
     pub disk: DiskFacts,
     /// The lock of this machine's device.
     pub device_lock: LockFacts,
+    /// What the cards' driver said.
+    pub card_driver: CardDriverFacts,
     /// The machine's cards, and what can be done for runs on them.
     pub cards: CardFacts,
 }
@@ -227,6 +234,7 @@ pub fn findings(found: &Abilities) -> Vec<Finding> {
         toolchain(found),
         disk(found),
         device_lock(found),
+        card_driver::readings(found),
         cards::isolation(found),
         cards::cpus(found),
     ]
@@ -244,6 +252,7 @@ fn ok(ability: Ability, found: impl Into<String>) -> Finding {
                 | Ability::Uids
                 | Ability::Quota
                 | Ability::Toolchain
+                | Ability::CardReadings
                 | Ability::Cards
                 | Ability::CardCpus
         ),

@@ -67,6 +67,9 @@ pub(crate) fn doctor(args: &DoctorArgs, say: &Say) -> anyhow::Result<u8> {
                 }
             },
         },
+        card_library: thermite_svc::settings::gpus::library(&|name| {
+            std::env::var(name).ok().filter(|value| !value.is_empty())
+        })?,
         card_places: CardPlaces::of_this_machine(),
         cards: Vec::new(),
     };

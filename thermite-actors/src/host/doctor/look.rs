@@ -13,7 +13,7 @@ use crate::host::launch::{
     toolchain_mounts,
 };
 
-use super::{Abilities, CardFacts, CgroupFacts, DiskFacts, LoadFacts, LockFacts, has};
+use super::{Abilities, CardFacts, CgroupFacts, DiskFacts, LoadFacts, LockFacts, card_driver, has};
 
 /// How long a tool may take to tell its version.
 const TOOL_MAX: Duration = Duration::from_secs(10);
@@ -37,6 +37,8 @@ pub struct Look {
     pub disk: DiskFacts,
     /// What the shell found out about the device's lock.
     pub device_lock: LockFacts,
+    /// The file of the cards' driver (NVML); none: as the system finds it.
+    pub card_library: Option<PathBuf>,
     /// Where the machine's cards are.
     pub card_places: CardPlaces,
     /// The cards there, as far as their drivers were asked; without, CPUs near them are not looked for.
@@ -54,6 +56,7 @@ pub async fn look(look: Look) -> Abilities {
     let with_cgroup = open(&look, Wanted { isolation: containment.isolation(), cgroup: true }).await;
     let cgroup = cgroup_facts(with_cgroup.and_then(|found| in_force(&found, Layer::Cgroup)));
     let cards = card_facts(&look).await;
+    let card_driver = card_driver::look(look.card_library.clone()).await;
     let mut toolchain = Vec::new();
     for name in COMPILERS {
         toolchain.push((name.to_owned(), version(name).await));
@@ -78,6 +81,7 @@ pub async fn look(look: Look) -> Abilities {
         closed_tools: toolchain_mounts(look.identity, |name| std::env::var(name).ok()).hidden,
         disk: look.disk,
         device_lock: look.device_lock,
+        card_driver,
         cards,
     }
 }
