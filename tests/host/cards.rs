@@ -18,15 +18,15 @@ use crate::driver::{ORDINARY, Place, Rig, Who, alive, cgroup_mount, everyone, is
 use crate::escape::assert_traceless;
 
 /// Device nodes that stand for two cards; they open, and harm nobody. Removed when dropped.
-struct FakeCards {
+pub(crate) struct FakeCards {
     /// One whose number the scripts look for: a second `/dev/full`.
-    full: PathBuf,
+    pub(crate) full: PathBuf,
     /// One that takes and gives: a second `/dev/urandom`. Not a second `/dev/null`, which every run has open.
-    random: PathBuf,
+    pub(crate) random: PathBuf,
 }
 
 impl FakeCards {
-    fn make(folder: &Path) -> FakeCards {
+    pub(crate) fn make(folder: &Path) -> FakeCards {
         let cards =
             FakeCards { full: folder.join(unique("thermite-nvidia")), random: folder.join(unique("thermite-nvidia")) };
         for (node, minor) in [(&cards.full, "7"), (&cards.random, "9")] {
@@ -36,7 +36,7 @@ impl FakeCards {
         cards
     }
 
-    fn nodes(&self) -> [&PathBuf; 2] {
+    pub(crate) fn nodes(&self) -> [&PathBuf; 2] {
         [&self.full, &self.random]
     }
 
@@ -59,7 +59,7 @@ impl Drop for FakeCards {
 }
 
 /// A card as a run is granted it.
-fn grant(node: &Path) -> CardGrant {
+pub(crate) fn grant(node: &Path) -> CardGrant {
     CardGrant { uuid: format!("GPU-{}", node.display()), nodes: vec![node.to_owned()], cpus: None }
 }
 

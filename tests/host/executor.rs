@@ -735,14 +735,14 @@ pub(crate) fn kit(lines: &str) -> String {
 }
 
 /// Uids of this test's own, where it is root.
-fn accounts() -> Accounts {
+pub(crate) fn accounts() -> Accounts {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     static NEXT: AtomicU32 = AtomicU32::new(71_000);
     if !rustix::process::geteuid().is_root() {
         return Accounts::rigs_user();
     }
-    Accounts::dedicated(NEXT.fetch_add(20, Ordering::Relaxed))
+    Accounts::dedicated(NEXT.fetch_add(40, Ordering::Relaxed))
 }
 
 pub(crate) fn local(test: impl Future<Output = ()>) {

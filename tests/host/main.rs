@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 mod capture;
+mod card_executors;
 mod cards;
 mod conformance;
 mod cpu;

@@ -3,6 +3,7 @@
 mod blame;
 mod cards;
 mod certificates;
+mod conformance;
 mod crash;
 mod determinism;
 mod dev_runs;
@@ -21,6 +22,7 @@ mod mix_cards;
 mod noise;
 mod once;
 mod records;
+mod releasing;
 mod reuse;
 mod runs;
 mod scenario;

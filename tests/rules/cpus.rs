@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use thermite_core::cpus::{CpuCut, CpuList, Nearness, cut};
 
 fn list(text: &str) -> CpuList {
-    text.parse().unwrap()
+    text.parse().expect("the tests write lists")
 }
 
 fn near(texts: &[&str]) -> Vec<Option<CpuList>> {

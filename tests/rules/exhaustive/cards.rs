@@ -560,7 +560,7 @@ impl Cards {
         }
     }
 
-    fn member_gets(&mut self, setup: &Setup, member: MemberId, input: DeviceInput) {
+    fn member_gets(&mut self, _: &Setup, member: MemberId, input: DeviceInput) {
         let device = self.members.get_mut(&member).expect("letters go to members");
         let effects = Arc::make_mut(device).handle(NOW, input);
         self.member_wants(member, effects);
