@@ -1,5 +1,6 @@
 //! Orders of messages between the actors, on virtual time.
 
+mod blame;
 mod cards;
 mod certificates;
 mod conformance;
