@@ -103,7 +103,7 @@ fn run(number: u128) -> DevRunId {
 }
 
 fn lane(number: u8) -> LaneId {
-    LaneId::new(number).unwrap()
+    LaneId::new(number).expect("a lane of the tests is one there can be")
 }
 
 fn at(millis: u64) -> Moment {

@@ -251,13 +251,21 @@ fn a_free_device_at_fault_goes_out_of_service_and_comes_back_by_itself() {
 }
 
 #[test]
-fn a_fault_under_a_hold_is_told_by_the_proof_of_its_end() {
+fn a_fault_under_a_hold_takes_the_device_out_once_the_hold_is_over() {
     let mut device = running_by_lane_1();
-    let before = device.clone();
+    let before = device.state().clone();
+    let why = "card GPU-1 is lost".to_owned();
 
-    let told = device.handle(T, DeviceInput::AtFault { why: "card GPU-1 is lost".to_owned() });
+    let told = device.handle(T, DeviceInput::AtFault { why: why.clone() });
+    let meanwhile = device.state().clone();
+    device.handle(T, DeviceInput::Stop { number: 1, cause: StopCause::Cancelled });
+    let over = device.handle(T, DeviceInput::Emptied { number: 1 });
 
-    assert_eq!((told, device), (vec![], before));
+    assert_eq!((told, meanwhile), (vec![], before));
+    let freed = MemberEvent::Freed { number: 1, how: HoldEnd::Stopped(StopCause::Cancelled) };
+    // Nobody is granted it between the two.
+    assert_eq!(over, [MemberEvent::Gone { why }, freed].map(DeviceEffect::Tell));
+    assert!(matches!(device.state(), DeviceState::Out { .. }), "{device:?}");
 }
 
 #[test]

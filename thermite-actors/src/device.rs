@@ -238,15 +238,15 @@ impl Handler<StartDevRun> for DeviceActor {
 }
 
 impl Handler<RunStep> for DeviceActor {
-    type Result = ResponseFuture<StepReport>;
+    type Result = ResponseActFuture<Self, Option<StepReport>>;
 
     fn handle(&mut self, msg: RunStep, ctx: &mut Self::Context) -> Self::Result {
+        let RunStep { hold, job, stage, attempt, step } = msg;
         // A block cannot be asked for without a live hold (rule A1).
-        if !self.device.judge_may(msg.hold) {
-            let why = format!("{} is over", msg.hold);
-            return Box::pin(std::future::ready(StepReport::NotCarriedOut { why }));
+        if !self.device.judge_may(hold) {
+            return Box::pin(actix::fut::ready(None));
         }
-        match msg.step {
+        let work: LocalBoxFuture<'static, StepReport> = match step {
             StageStep::Look => {
                 let (read, device) = (self.driver.read(), ctx.address());
                 Box::pin(async move {
@@ -263,11 +263,10 @@ impl Handler<RunStep> for DeviceActor {
             step @ (StageStep::Prepare
             | StageStep::Build { .. }
             | StageStep::Check { .. }
-            | StageStep::Block { .. }) => {
-                let stage = StageRef { job: msg.job, stage: msg.stage, attempt: msg.attempt };
-                self.executor.step(msg.hold, stage, step)
-            }
-        }
+            | StageStep::Block { .. }) => self.executor.step(hold, StageRef { job, stage, attempt }, step),
+        };
+        // What a step says that was stopped with its hold is nobody's failure (rules B9, D5): the hold's end is told.
+        Box::pin(work.into_actor(self).map(move |report, device, _| device.device.judge_may(hold).then_some(report)))
     }
 }
 

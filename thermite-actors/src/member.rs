@@ -32,9 +32,10 @@ pub struct StartDevRun {
     pub limit: Option<Span>,
 }
 
-/// Has one step of a stage carried out under a live hold; a step under an old hold is not carried out.
+/// Has one step of a stage carried out under a live hold. No report where the hold is over, or being ended, by then: the
+/// pool tells how it ended, and what a stopped step says counts against nobody (rules B9, D5).
 #[derive(Message)]
-#[rtype(result = "StepReport")]
+#[rtype(result = "Option<StepReport>")]
 pub struct RunStep {
     /// The hold.
     pub hold: HoldId,

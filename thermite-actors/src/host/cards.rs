@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use thermite_core::cpus::{CpuCut, CpuList, cut};
 
 use super::cpu;
+use super::gpu::CardFacts;
 
 /// The nodes that are of no card and that programs of cards need: control, unified memory, and its tools.
 const COMPANIONS: [&str; 3] = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"];
@@ -25,10 +26,20 @@ pub struct CardAt {
     pub near: Option<CpuList>,
 }
 
+impl From<&CardFacts> for CardAt {
+    fn from(card: &CardFacts) -> CardAt {
+        CardAt {
+            bus_id: card.pci_bus_id.clone().unwrap_or_default(),
+            near: card.cpus.as_deref().and_then(CpuList::read).filter(|near| !near.is_empty()),
+        }
+    }
+}
+
 /// The part of the machine that cards are found in.
 #[derive(Clone, Debug)]
 pub struct CardPlaces {
     root: PathBuf,
+    dev: PathBuf,
 }
 
 impl CardPlaces {
@@ -39,7 +50,14 @@ impl CardPlaces {
 
     /// Those of files below `root`, as tests lay them out.
     pub fn below(root: PathBuf) -> CardPlaces {
-        CardPlaces { root }
+        let dev = root.join("dev");
+        CardPlaces { root, dev }
+    }
+
+    /// The same with the device nodes in another folder.
+    #[must_use]
+    pub fn with_nodes_in(self, dev: PathBuf) -> CardPlaces {
+        CardPlaces { dev, ..self }
     }
 
     /// The nodes that a run on the card with this minor number needs: its own, and the companions that there are.
@@ -47,12 +65,11 @@ impl CardPlaces {
     /// # Errors
     /// The card's own node, where it is not there.
     pub fn nodes_of(&self, minor: u32) -> Result<Vec<PathBuf>, String> {
-        let dev = self.root.join("dev");
-        let own = dev.join(format!("nvidia{minor}"));
+        let own = self.dev.join(format!("nvidia{minor}"));
         if !own.exists() {
             return Err(format!("{} is not there; nvidia-modprobe -c {minor} makes it", own.display()));
         }
-        let companions = COMPANIONS.iter().map(|name| dev.join(name)).filter(|node| node.exists());
+        let companions = COMPANIONS.iter().map(|name| self.dev.join(name)).filter(|node| node.exists());
         Ok([own].into_iter().chain(companions).collect())
     }
 
@@ -60,7 +77,7 @@ impl CardPlaces {
     /// launcher keeps runs from.
     pub fn all_nodes(&self) -> Vec<PathBuf> {
         let mut nodes = BTreeSet::new();
-        let mut folders = vec![self.root.join("dev")];
+        let mut folders = vec![self.dev.clone()];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
                 let is_nvidia = entry.file_name().to_string_lossy().starts_with("nvidia");
@@ -75,7 +92,7 @@ impl CardPlaces {
         }
         for entry in fs::read_dir(self.root.join("sys/class/drm")).into_iter().flatten().flatten() {
             let vendor = fs::read_to_string(entry.path().join("device/vendor")).unwrap_or_default();
-            let node = self.root.join("dev/dri").join(entry.file_name());
+            let node = self.dev.join("dri").join(entry.file_name());
             if vendor.trim() == VENDOR && node.exists() {
                 nodes.insert(node);
             }

@@ -103,8 +103,10 @@ impl JudgeQueueActor {
         let ask = RunStep { hold, job: job.clone(), stage: claimed.stage, attempt: claimed.attempt, step };
         let answer = doors.step.send(ask).into_actor(self);
         ctx.spawn(answer.map(move |report, judge, ctx| {
-            let report = report.unwrap_or_else(|gone| StepReport::NotCarriedOut { why: gone.to_string() });
-            judge.reported(hold, report, ctx);
+            let report = report.unwrap_or_else(|gone| Some(StepReport::NotCarriedOut { why: gone.to_string() }));
+            if let Some(report) = report {
+                judge.reported(hold, report, ctx);
+            }
         }));
     }
 

@@ -53,7 +53,7 @@ pub enum Wants {
 pub struct JudgeWork {
     /// Rises with each telling.
     pub version: u64,
-    /// Running stages, then the earliest others, at most [`limits::WORK_LISTED_MAX`].
+    /// Running stages, then the earliest others, at most [`crate::limits::WORK_LISTED_MAX`].
     pub entries: Vec<WorkEntry>,
     /// How many more jobs there are.
     pub unlisted: u32,

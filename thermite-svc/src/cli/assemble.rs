@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use thermite_actors::host::cards::{CardAt, CardPlaces};
 use thermite_actors::host::clock::BootClock;
 use thermite_actors::host::cpu::CpuDriver;
 use thermite_actors::host::executor::{CardSeat, ExecutorSettings, Executors};
@@ -21,7 +22,7 @@ use thermite_core::contract::Target;
 use thermite_core::cpus::{CpuCut, CpuList};
 use thermite_core::ids::MemberId;
 use thermite_svc::budget::Stores;
-use thermite_svc::cards::{self, Listed, Nodes};
+use thermite_svc::cards::{self, Listed};
 use thermite_svc::serve::{Ground, Parts};
 use thermite_svc::settings::{Devices, GpuSettings, Settings};
 
@@ -65,7 +66,8 @@ enum Machine {
 struct Found {
     driver: gpu::Cards,
     cards: Vec<gpu::CardFacts>,
-    nodes: Nodes,
+    /// Every node by which some card can be reached.
+    nodes: Vec<PathBuf>,
     /// Each card's own nodes, in the order of the cards.
     own: Vec<Vec<PathBuf>>,
     cut: CpuCut,
@@ -84,7 +86,7 @@ impl Machine {
         match self {
             Machine::Cpus => launch::Cards::default(),
             Machine::Gpus(found) => {
-                launch::Cards { nodes: found.nodes.all(), others: found.others(), ..launch::Cards::default() }
+                launch::Cards { nodes: found.nodes.clone(), others: found.others(), ..launch::Cards::default() }
             }
         }
     }
@@ -108,10 +110,13 @@ impl Found {
             tracing::warn!(index = card.index, why = %card.fault, "a card cannot be used");
         }
         let picked = cards::pick(&listed, &wanted.cards)?;
-        let nodes = cards::nodes(&settings.device_nodes);
-        let own = picked.iter().map(|card| nodes.of_card(card, &settings.device_nodes));
+        let places = card_places(settings);
+        let own = picked.iter().map(|card| match card.minor {
+            Some(minor) => places.nodes_of(minor),
+            None => Err(format!("the driver does not say which device node card {} has", card.uuid)),
+        });
         let own = own.collect::<Result<Vec<_>, String>>()?;
-        let cut = cards::cpus(&picked, settings.proc_root.as_deref().unwrap_or(Path::new("/")));
+        let cut = places.cut(&picked.iter().map(CardAt::from).collect::<Vec<_>>());
         for (card, cpus) in picked.iter().zip(&cut.cards) {
             let (index, uuid, model) = (card.index, &card.uuid, &card.model);
             tracing::info!(index, %uuid, %model, cpus = %cpus.cpus, nearness = ?cpus.nearness, "a card of the rig");
@@ -119,7 +124,7 @@ impl Found {
                 tracing::warn!(%uuid, cpus = %cpus.cpus, "there are fewer cores than cards: its CPUs are another's too");
             }
         }
-        Ok(Found { driver, cards: picked, nodes, own, cut })
+        Ok(Found { driver, cards: picked, nodes: places.all_nodes(), own, cut })
     }
 
     /// The CPUs that are no card's, where there are any.
@@ -134,6 +139,12 @@ impl Found {
         }
         Some(Rc::new(base.executors.of_bench(self.others())))
     }
+}
+
+/// Where the machine's cards are, by the settings.
+pub(super) fn card_places(settings: &Settings) -> CardPlaces {
+    let root = settings.proc_root.clone().unwrap_or_else(|| PathBuf::from("/"));
+    CardPlaces::below(root).with_nodes_in(settings.device_nodes.clone())
 }
 
 /// What all devices of a rig stand on.

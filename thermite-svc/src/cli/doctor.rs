@@ -7,7 +7,6 @@ use clap::Args;
 use serde_json::json;
 
 use thermite_actors::host;
-use thermite_actors::host::cards::CardPlaces;
 use thermite_actors::host::cpu::CpuDriver;
 use thermite_actors::host::doctor::{DiskFacts, Finding, LockFacts, Look, Standing, findings, is_fit, look};
 use thermite_actors::host::launch::LauncherSettings;
@@ -17,6 +16,7 @@ use thermite_svc::device_lock::{DeviceLock, LockState};
 use thermite_svc::records::SqliteRecords;
 use thermite_svc::settings::{Given, Settings};
 
+use super::assemble::card_places;
 use super::exit;
 use super::say::Say;
 
@@ -70,8 +70,7 @@ pub(crate) fn doctor(args: &DoctorArgs, say: &Say) -> anyhow::Result<u8> {
         card_library: thermite_svc::settings::gpus::library(&|name| {
             std::env::var(name).ok().filter(|value| !value.is_empty())
         })?,
-        card_places: CardPlaces::of_this_machine(),
-        cards: Vec::new(),
+        card_places: card_places(&settings),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("failed to start a runtime")?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 
+use crate::host::cards::CardAt;
 use crate::host::gpu::{Cards, CardsFault};
 
 use super::{Abilities, Ability, Finding, Standing, ok};
@@ -43,14 +44,16 @@ pub struct CardSaid {
     pub untold: Result<Vec<String>, String>,
 }
 
-/// Asks the driver and every card; each call has a limit.
-pub(super) async fn look(library: Option<PathBuf>) -> CardDriverFacts {
+/// Asks the driver and every card, each call with a limit; gives what they said, and where the described ones are.
+pub(super) async fn look(library: Option<PathBuf>) -> (CardDriverFacts, Vec<CardAt>) {
     let opened = tokio::task::spawn_blocking(move || Cards::open(library.as_deref())).await;
     let cards = match opened {
         Ok(Ok(cards)) => cards,
-        Ok(Err(fault @ CardsFault::NoLibrary { .. })) => return CardDriverFacts::NoLibrary { why: fault.to_string() },
-        Ok(Err(fault)) => return CardDriverFacts::AtFault { why: fault.to_string() },
-        Err(error) => return CardDriverFacts::AtFault { why: error.to_string() },
+        Ok(Err(fault @ CardsFault::NoLibrary { .. })) => {
+            return (CardDriverFacts::NoLibrary { why: fault.to_string() }, Vec::new());
+        }
+        Ok(Err(fault)) => return (CardDriverFacts::AtFault { why: fault.to_string() }, Vec::new()),
+        Err(error) => return (CardDriverFacts::AtFault { why: error.to_string() }, Vec::new()),
     };
     let described = cards.list().into_iter().map(|card| {
         let driver = cards.driver(&card.uuid);
@@ -69,7 +72,8 @@ pub(super) async fn look(library: Option<PathBuf>) -> CardDriverFacts {
         untold: Err(card.fault.to_string()),
     }));
     said.sort_by_key(|card| card.index);
-    CardDriverFacts::Answers { version: cards.driver_version().to_owned(), cards: said }
+    let places = cards.list().iter().map(CardAt::from).collect();
+    (CardDriverFacts::Answers { version: cards.driver_version().to_owned(), cards: said }, places)
 }
 
 /// Judges the driver (rules B10, D1).

@@ -41,8 +41,6 @@ pub struct Look {
     pub card_library: Option<PathBuf>,
     /// Where the machine's cards are.
     pub card_places: CardPlaces,
-    /// The cards there, as far as their drivers were asked; without, CPUs near them are not looked for.
-    pub cards: Vec<CardAt>,
 }
 
 /// Looks at this machine. Waits for throwaway runs and tools, each with a limit.
@@ -55,8 +53,8 @@ pub async fn look(look: Look) -> Abilities {
     }
     let with_cgroup = open(&look, Wanted { isolation: containment.isolation(), cgroup: true }).await;
     let cgroup = cgroup_facts(with_cgroup.and_then(|found| in_force(&found, Layer::Cgroup)));
-    let cards = card_facts(&look).await;
-    let card_driver = card_driver::look(look.card_library.clone()).await;
+    let (card_driver, places) = card_driver::look(look.card_library.clone()).await;
+    let cards = card_facts(&look, &places).await;
     let mut toolchain = Vec::new();
     for name in COMPILERS {
         toolchain.push((name.to_owned(), version(name).await));
@@ -87,12 +85,12 @@ pub async fn look(look: Look) -> Abilities {
 }
 
 /// What can be done for runs on cards, by a launcher as the rig's would be.
-async fn card_facts(look: &Look) -> CardFacts {
+async fn card_facts(look: &Look, cards: &[CardAt]) -> CardFacts {
     let (ways, hold) = match launcher(look, look.wanted).await {
         Ok(launcher) => (launcher.card_ways().await.to_vec(), launcher.cpu_hold().clone()),
         Err(why) => (CardWay::ALL.map(|way| (way, Err(why.clone()))).into(), CpuHold::Affinity { why }),
     };
-    CardFacts { nodes: look.card_places.all_nodes(), ways, hold, cut: look.card_places.cut(&look.cards) }
+    CardFacts { nodes: look.card_places.all_nodes(), ways, hold, cut: look.card_places.cut(cards) }
 }
 
 async fn open(look: &Look, wanted: Wanted) -> Result<Containment, String> {
