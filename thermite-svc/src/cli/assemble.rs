@@ -112,7 +112,9 @@ impl Found {
         let picked = cards::pick(&listed, &wanted.cards)?;
         let places = card_places(settings);
         let own = picked.iter().map(|card| match card.minor {
-            Some(minor) => places.nodes_of(minor),
+            Some(minor) => {
+                places.nodes_of(minor).map_err(|why| format!("card {} has no device node: {why}", card.uuid))
+            }
             None => Err(format!("the driver does not say which device node card {} has", card.uuid)),
         });
         let own = own.collect::<Result<Vec<_>, String>>()?;
