@@ -251,13 +251,20 @@ fn a_free_device_at_fault_goes_out_of_service_and_comes_back_by_itself() {
 }
 
 #[test]
-fn a_fault_under_a_hold_is_told_by_the_proof_of_its_end() {
+fn a_fault_under_a_hold_takes_the_device_out_once_the_hold_is_over_and_says_so_first() {
     let mut device = running_by_lane_1();
-    let before = device.clone();
+    let why = "card GPU-1 is lost".to_owned();
 
-    let told = device.handle(T, DeviceInput::AtFault { why: "card GPU-1 is lost".to_owned() });
+    let told = device.handle(T, DeviceInput::AtFault { why: why.clone() });
+    device.handle(T, DeviceInput::Stop { number: 1, cause: StopCause::Cancelled });
+    let over = device.handle(T, DeviceInput::Emptied { number: 1 });
 
-    assert_eq!((told, device), (vec![], before));
+    assert_eq!(told, [], "what has it goes on");
+    assert_eq!(over[0], DeviceEffect::Tell(MemberEvent::Gone { why }));
+    assert!(
+        over.iter().any(|effect| matches!(effect, DeviceEffect::Tell(MemberEvent::Freed { number: 1, .. }))),
+        "{over:?}"
+    );
 }
 
 #[test]
