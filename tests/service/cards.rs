@@ -2,6 +2,7 @@
 //! whose programs run on the CPU. What runs, is kept apart, stopped and measured is real; only the card's figures are fed.
 
 mod check;
+mod doctor;
 mod faults;
 mod figures;
 mod house;

@@ -23,7 +23,7 @@ fn of<'a>(findings: &'a Value, ability: &str) -> &'a Value {
     found.unwrap_or_else(|| panic!("no {ability}: {findings}"))
 }
 
-const ABILITIES: [&str; 11] = [
+const ABILITIES: [&str; 14] = [
     "containment",
     "namespaces",
     "cgroup",
@@ -35,6 +35,9 @@ const ABILITIES: [&str; 11] = [
     "toolchain",
     "disk",
     "device_lock",
+    "card_readings",
+    "cards",
+    "card_cpus",
 ];
 
 #[test]

@@ -94,7 +94,9 @@ pub(super) fn readings(found: &Abilities) -> Finding {
             if faults.is_empty() {
                 return line;
             }
-            line.but(Standing::Degraded, faults.join("; ")).open("nothing is measured on those cards while it is so")
+            line.but(Standing::Degraded, faults.join("; "))
+                .open("nothing is measured on those cards while it is so")
+                .get_by("what the sentence of each says; a card is back by itself once it answers")
         }
     }
 }
