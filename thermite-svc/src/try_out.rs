@@ -129,8 +129,8 @@ pub(crate) fn try_out(wishes: &Wishes, stop: &Stop, say: &Say) -> Result<u8, Try
     let library = gpus::library(&|name| std::env::var(name).ok().filter(|value| !value.is_empty()))?;
     let choice = kits::choose(wishes.target, || Ground::of_this_machine(cards(library.as_deref())))?;
     choice.kit.needs_are_here()?;
-    say.aside(&format!("thermite: tries {}", choice.why));
     let mut place = Place::make(wishes.keep.as_deref())?;
+    say.aside(&format!("thermite: tries {}", choice.why));
     match in_place(&mut place, choice.kit, wishes, began, stop, say) {
         Ok(report) => {
             place.keep_records();
