@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use thermite_core::ids::{DevRunId, HoldId, JobId};
+use thermite_core::ids::{Arrival, DevRunId, HoldId, JobId};
 use thermite_core::job::{JobOutcome, StageKind};
 use thermite_core::log::LogEntry;
 
@@ -220,7 +220,7 @@ fn check_facts(house: &House, asked: &[(Kind, String)]) {
     let mut won: BTreeMap<JobId, String> = BTreeMap::new();
     let mut first_starts: Vec<JobId> = Vec::new();
     let mut last_hold: Option<HoldId> = None;
-    let mut asked_runs: Vec<DevRunId> = Vec::new();
+    let mut asked_runs: Vec<(DevRunId, Arrival)> = Vec::new();
     let mut started_runs: Vec<DevRunId> = Vec::new();
     let mut ended_runs: Vec<DevRunId> = Vec::new();
     for fact in &facts {
@@ -245,7 +245,7 @@ fn check_facts(house: &House, asked: &[(Kind, String)]) {
             LogEntry::JobEnded { job, outcome, record } => {
                 ends.entry(*job).or_default().push((outcome.clone(), record.clone()));
             }
-            LogEntry::DevRunAsked { spec, .. } => asked_runs.push(spec.dev_run),
+            LogEntry::DevRunAsked { spec, arrival, .. } => asked_runs.push((spec.dev_run, *arrival)),
             LogEntry::DevRunStarted { dev_run, hold } => {
                 assert!(last_hold < Some(*hold), "{hold} after {last_hold:?}");
                 last_hold = Some(*hold);
@@ -276,12 +276,22 @@ fn check_facts(house: &House, asked: &[(Kind, String)]) {
     let acknowledged: Vec<String> = asked.iter().map(|(_, job)| job.clone()).collect();
     assert_eq!(order.iter().map(|job| format!("/v1/jobs/{job}")).collect::<Vec<_>>(), acknowledged, "jobs in order");
     assert_eq!(first_starts, order, "the order of starts is the order of asking");
-    let mut in_order = asked_runs.iter();
-    let passed = started_runs.iter().find(|run| !in_order.any(|asked| asked == *run));
-    assert_eq!(passed, None, "a development run was started out of its order");
+    // Two that are asked for at once may become durable in the other order than they came in. One that both came and
+    // was in the line earlier is passed by nobody.
+    let asked_at = |run: &DevRunId| asked_runs.iter().position(|(asked, _)| asked == run);
+    let places = started_runs.iter().map(|run| asked_at(run).map(|at| (at, asked_runs[at].1)));
+    let places: Vec<(usize, Arrival)> = places.collect::<Option<_>>().expect("what started was asked for");
+    for (nth, (later, arrival)) in places.iter().enumerate() {
+        let passed = places[..nth].iter().find(|first| later < &first.0 && arrival < &first.1);
+        assert_eq!(passed, None, "a development run that was asked for {arrival:?} was started after that one");
+    }
     let unique: BTreeSet<_> = ended_runs.iter().collect();
     assert_eq!(unique.len(), ended_runs.len(), "a development run ended twice");
-    assert_eq!(unique, asked_runs.iter().collect(), "each development run that was asked for ended");
+    assert_eq!(
+        unique,
+        asked_runs.iter().map(|(run, _)| run).collect(),
+        "each development run that was asked for ended"
+    );
     for (job, (kind, _)) in order.iter().zip(asked) {
         let [(outcome, record)] = ends[job].as_slice() else { panic!("job {job} ended {:?}", ends[job]) };
         let fits = match (kind, outcome) {
