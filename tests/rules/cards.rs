@@ -11,7 +11,7 @@ use thermite_core::judge_queue::{
     Builds, JudgeEffect, JudgeFact, JudgeInput, JudgeQueue, StageResult, Submission, Submit, Ticket,
 };
 use thermite_core::limits;
-use thermite_core::pool::{Discipline, JudgeWork, Pool, PoolEffect, PoolInput, Wants};
+use thermite_core::pool::{Discipline, JudgeWork, JudgesDevice, Pool, PoolEffect, PoolInput, Wants};
 use thermite_core::refusal::InfrastructureFailure;
 use thermite_core::run::RunState;
 use thermite_core::time::{Moment, Span};
@@ -215,6 +215,56 @@ fn an_attempt_that_fails_on_a_card_builds_anew_and_asks_for_another_card() {
 
     let entry = &work_of(&failed).entries[0];
     assert_eq!((entry.wants, entry.failed_on.iter().copied().collect::<Vec<_>>()), (Wants::Bench, vec![JUDGES]));
+}
+
+#[test]
+fn noise_of_the_cards_that_judged_ends_no_job_on_those_that_judge_now() {
+    let mut queue = queue(2, 1);
+    let noisy = InfrastructureFailure::TooNoisy {
+        member: JUDGES,
+        noise_percent: "9.0".to_owned(),
+        limit_percent: "3.0".to_owned(),
+    };
+    let build_fails = InfrastructureFailure::Step { step: "build".to_owned(), why: "no answer".to_owned() };
+    let bench = |number| hold(MemberId::BENCH, number);
+    let rested = T + limits::RETRY_AFTER;
+    grant(&mut queue, bench(1), 1, StageKind::Screening);
+    queue.handle(T, JudgeInput::StageEnded { hold: bench(1), result: StageResult::Built });
+    grant(&mut queue, hold(JUDGES, 1), 1, StageKind::Screening);
+    queue.handle(T, JudgeInput::StageEnded { hold: hold(JUDGES, 1), result: StageResult::Infrastructure(noisy) });
+    queue.handle(T, JudgeInput::Recorded(Ticket::Conclude(job(1))));
+    queue.advance(rested);
+
+    let split = queue.handle(rested, JudgeInput::NewSplit { judging: 1, builds: Builds::OnBench });
+    grant(&mut queue, bench(2), 1, StageKind::Screening);
+    let failed = queue
+        .handle(rested, JudgeInput::StageEnded { hold: bench(2), result: StageResult::Infrastructure(build_fails) });
+
+    assert!(work_of(&split).entries[0].failed_on.is_empty(), "{split:?}");
+    let recorded = failed.iter().find_map(|effect| match effect {
+        JudgeEffect::Record { facts, .. } => Some(facts.as_slice()),
+        _ => None,
+    });
+    assert!(matches!(recorded, Some([JudgeFact::AttemptFailed { .. }])), "{failed:?}");
+}
+
+#[test]
+fn a_free_bench_is_not_said_to_start_anything_while_nothing_can_be_granted() {
+    let mut pool = Pool::new([(MemberId::BENCH, Discipline::Builds), (JUDGES, Discipline::JudgeOnly)]);
+    for member in [MemberId::BENCH, JUDGES] {
+        pool.handle(T, said(member, MemberEvent::Ready { last: 0 }));
+    }
+    let stands = |pool: &Pool| (pool.bench(), pool.judges_device());
+
+    let free = stands(&pool);
+    pool.handle(T, PoolInput::Room(false));
+    let no_room = stands(&pool);
+    pool.handle(T, PoolInput::Recording(false));
+    let no_records = stands(&pool);
+
+    assert_eq!(free.0, Some(JudgesDevice::Free { member: MemberId::BENCH }));
+    assert_eq!(no_room, (Some(JudgesDevice::NoRoom), JudgesDevice::NoRoom));
+    assert_eq!(no_records, (Some(JudgesDevice::NoRecords), JudgesDevice::NoRecords));
 }
 
 #[test]

@@ -510,10 +510,11 @@ impl JudgeQueue {
                     job.killed = job.killed.saturating_add(killed);
                 }
                 job.failed_on.extend(card);
-                if let InfrastructureFailure::TooNoisy { .. } = why {
+                let is_noise = matches!(why, InfrastructureFailure::TooNoisy { .. });
+                if is_noise {
                     job.noisy_on.extend(card);
                 }
-                let all_too_noisy = !job.noisy_on.is_empty() && job.noisy_on.len() >= self.devices;
+                let all_too_noisy = is_noise && !job.noisy_on.is_empty() && job.noisy_on.len() >= self.devices;
                 // Whoever kills without looking at the label does not hit one alone so often: the change ends itself.
                 if !over && is_steered(job.killed, job.killed) {
                     ended(hold, JobOutcome::ChangeFailed { step: ChangeStep::Measure, why: why.to_string() })

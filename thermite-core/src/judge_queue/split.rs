@@ -21,6 +21,11 @@ impl JudgeQueue {
             self.built.retain(|id| busy.contains(id));
         }
         self.failing.clear();
+        // What failed on the cards that judged says nothing of those that judge now (rules B9, D5).
+        for job in self.jobs.values_mut() {
+            job.failed_on.clear();
+            job.noisy_on.clear();
+        }
         self.tell(out);
     }
 

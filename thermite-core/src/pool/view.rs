@@ -134,8 +134,8 @@ impl Pool {
     /// How the bench stands, for jobs that are to build; none where the rig has none.
     pub fn bench(&self) -> Option<JudgesDevice> {
         let member = self.members.get(&MemberId::BENCH)?;
-        if let Some(until) = self.new_split() {
-            return Some(JudgesDevice::NewSplit { until });
+        if let Some(why) = self.held_back() {
+            return Some(why);
         }
         Some(match &member.state {
             MemberState::Free { .. } => JudgesDevice::Free { member: MemberId::BENCH },
@@ -152,6 +152,17 @@ impl Pool {
         self.change.as_ref().map(|change| change.until)
     }
 
+    /// What keeps the pool from granting anything, whichever member is free.
+    fn held_back(&self) -> Option<JudgesDevice> {
+        if !self.recording {
+            return Some(JudgesDevice::NoRecords);
+        }
+        if !self.room {
+            return Some(JudgesDevice::NoRoom);
+        }
+        self.new_split().map(|until| JudgesDevice::NewSplit { until })
+    }
+
     /// How the device stands that the judge's earliest startable stage would get.
     pub fn judges_device(&self) -> JudgesDevice {
         self.device_but(None)
@@ -159,14 +170,8 @@ impl Pool {
 
     /// The same for a stage that avoids a member, while another one is in service.
     fn device_but(&self, avoided: Option<MemberId>) -> JudgesDevice {
-        if !self.recording {
-            return JudgesDevice::NoRecords;
-        }
-        if !self.room {
-            return JudgesDevice::NoRoom;
-        }
-        if let Some(change) = &self.change {
-            return JudgesDevice::NewSplit { until: change.until };
+        if let Some(why) = self.held_back() {
+            return why;
         }
         let mut held = None;
         let mut gone = None;
