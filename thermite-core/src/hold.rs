@@ -22,6 +22,11 @@ pub enum StopCause {
     RigEnding,
     /// The cards are given out anew (rule B9).
     NewSplit,
+    /// Its runner is its own no more (rules E10, E11).
+    RunnerGone {
+        /// Why.
+        why: RunnerGone,
+    },
     /// It held the device up to its limit (rule A5).
     LimitReached {
         /// The limit.
@@ -39,6 +44,21 @@ pub enum StopCause {
         /// The cause.
         why: String,
     },
+}
+
+/// Why a runner is lost to what runs on it (rules E10, E11, E17): its work is nobody's failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum RunnerGone {
+    /// It was taken away from the rig.
+    Removed,
+    /// It was given another pool.
+    Moved,
+    /// It did not answer, until nothing of the work could be left on it.
+    Away,
+    /// Its process started anew, and what it ran is lost.
+    Restarted,
 }
 
 /// How a hold ended, as the device says it to the pool and the pool to the holder.

@@ -49,6 +49,16 @@ pub const CARDS_OF_SIDE_MAX: usize = 8;
 /// certificates.
 pub const NEW_SPLIT_MAX: Span = Span::seconds(30);
 
+/// Runner processes that a rig's list may name (rule E8): each is spoken to on its own.
+pub const RUNNER_PROCESSES_MAX: usize = 64;
+/// Runners that one process may serve (rule E8): one a device, and no machine that we know has more GPUs.
+pub const RUNNERS_OF_PROCESS_MAX: usize = 16;
+/// Runners that a rig's list may have in all (rule E8): every view looks at each.
+pub const RUNNERS_MAX: usize = 256;
+/// How far the numbers of runners jump ahead in a restored rig, so that none is another runner's: a list may have given
+/// out as many since the backup.
+pub const RUNNER_NUMBERS_SKIPPED: u16 = 256;
+
 /// How often the CPU driver looks whether the machine is quiet (rule C2): the load average moves in 5 s steps.
 pub const CPU_LOOK_EVERY: Span = Span::seconds(5);
 /// How long the judge waits for a quiet machine before the attempt is an infrastructure failure (rules C2, D1).

@@ -52,6 +52,16 @@ pub enum WaitReason {
         /// What is known of the first of them.
         why: String,
     },
+    /// No runner of its pool takes runs: it does not answer, or says why it cannot (rules E9, E12).
+    NoRunner {
+        /// What is known of the first of them.
+        why: String,
+    },
+    /// The runner it had does not answer: it goes on once nothing of it can be left there (rule E11).
+    RunnerAway {
+        /// The runner.
+        member: MemberId,
+    },
     /// Every device that would serve takes nothing more, by somebody's wish (rule B10).
     Drained {
         /// The first of them.
@@ -198,6 +208,9 @@ impl Wait {
             JudgesDevice::Out { why } => {
                 (WaitReason::NoReadyDevice { why: why.clone() }, WaitEnd::Unbounded { cause: NoLatest::NoReadyDevice })
             }
+            JudgesDevice::NoRunner { why } => {
+                (WaitReason::NoRunner { why: why.clone() }, WaitEnd::Unbounded { cause: NoLatest::NoRunner })
+            }
             JudgesDevice::Drained { member } => {
                 (WaitReason::Drained { member: *member }, WaitEnd::Unbounded { cause: NoLatest::Drained })
             }
@@ -252,6 +265,7 @@ impl Wait {
                 WaitReason::Durable
                 | WaitReason::StopProof { .. }
                 | WaitReason::Starting { .. }
+                | WaitReason::RunnerAway { .. }
                 | WaitReason::DeviceBusy { .. },
                 0,
             ) => String::new(),
@@ -280,6 +294,10 @@ impl fmt::Display for WaitReason {
             WaitReason::Earlier { ahead: 1 } => f.write_str("1 asked for earlier"),
             WaitReason::Earlier { ahead } => write!(f, "{ahead} asked for earlier"),
             WaitReason::NoReadyDevice { why } => write!(f, "a ready device: {why}"),
+            WaitReason::NoRunner { why } => write!(f, "a runner that takes runs: {why}"),
+            WaitReason::RunnerAway { member } => {
+                write!(f, "{member}, which does not answer: what ran there starts over elsewhere")
+            }
             WaitReason::Drained { member } => write!(f, "{member}, which is drained, to be undrained"),
             WaitReason::NewSplit => f.write_str("the cards, which are being given out anew"),
             WaitReason::AnotherCard { screened_on, member, job } => {

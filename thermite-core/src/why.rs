@@ -9,7 +9,7 @@ use crate::block::{ThrowCause, TriedBlock};
 use crate::dev_run::{DevRunEnd, Exit};
 use crate::device::DeviceView;
 use crate::fold::{Behind, DevRunHistory, JobHistory, RunHistory};
-use crate::hold::StopCause;
+use crate::hold::{RunnerGone, StopCause};
 use crate::ids::{DevRunId, HoldId, JobId, MemberId, RunId};
 use crate::job::{ChangeStep, JobOutcome};
 use crate::limits;
@@ -173,6 +173,12 @@ fn why_dev_run_ended(end: &DevRunEnd, behind: Option<&Behind>) -> Vec<String> {
         DevRunEnd::Cancelled => first("its lane cancelled it, or its caller was gone"),
         DevRunEnd::LimitReached { .. } => first("its limit (rule A5)"),
         DevRunEnd::NewSplit => first("the cards were given out anew (rule B9)"),
+        DevRunEnd::RunnerGone { why } => first(match why {
+            RunnerGone::Removed => "its runner was taken away (rule E10)",
+            RunnerGone::Moved => "its runner was given another pool (rule E10)",
+            RunnerGone::Away => "its runner did not answer (rule E11)",
+            RunnerGone::Restarted => "its runner's process started anew (rule E11)",
+        }),
         DevRunEnd::RigEnded => first("the rig itself ended or was killed"),
         DevRunEnd::Exited { .. } => first("its own end"),
         DevRunEnd::NotStarted { .. } => first("its start failed"),
@@ -289,6 +295,7 @@ pub fn dev_run_end(end: &DevRunEnd) -> String {
         DevRunEnd::NotStarted { why } => format!("not started: {why}"),
         DevRunEnd::NotProved { why } => format!("{}: {why}", texts::NOT_PROVED),
         DevRunEnd::NewSplit => texts::NEW_SPLIT.to_owned(),
+        DevRunEnd::RunnerGone { why } => texts::runner_gone(*why).to_owned(),
         DevRunEnd::RigEnded => "the rig ended while it ran; run the command again".to_owned(),
     }
 }
@@ -322,6 +329,13 @@ pub fn stop_cause(cause: &StopCause) -> String {
         StopCause::RunEnded => "its run ended".to_owned(),
         StopCause::RigEnding => "the rig is ending".to_owned(),
         StopCause::NewSplit => "the cards are being given out anew".to_owned(),
+        StopCause::RunnerGone { why } => match why {
+            RunnerGone::Removed => "its runner is being taken away",
+            RunnerGone::Moved => "its runner is being given another pool",
+            RunnerGone::Away => "its runner does not answer",
+            RunnerGone::Restarted => "its runner's process started anew",
+        }
+        .to_owned(),
         StopCause::LimitReached { limit } => format!("it reached its limit of {limit}"),
         StopCause::Exited { .. } => "it ended".to_owned(),
         StopCause::StartFailed { why } => format!("it could not be started: {why}"),

@@ -92,9 +92,11 @@ pub(crate) fn of_dev_run(end: &DevRunEnd) -> u8 {
         DevRunEnd::LimitReached { .. } => LIMIT,
         DevRunEnd::Cancelled => CANCELLED,
         DevRunEnd::GaveUp { .. } => GAVE_UP,
-        DevRunEnd::NotStarted { .. } | DevRunEnd::NotProved { .. } | DevRunEnd::RigEnded | DevRunEnd::NewSplit => {
-            INFRASTRUCTURE
-        }
+        DevRunEnd::NotStarted { .. }
+        | DevRunEnd::NotProved { .. }
+        | DevRunEnd::RigEnded
+        | DevRunEnd::NewSplit
+        | DevRunEnd::RunnerGone { .. } => INFRASTRUCTURE,
     }
 }
 
