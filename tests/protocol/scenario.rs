@@ -169,6 +169,7 @@ impl Scenario {
                 ids: Rc::new(SeededIds::new(seed)),
                 inputs: inputs.clone(),
                 settings: RigSettings { dev_run_wait: limits::DEV_RUN_WAIT_MAX, lanes_most: lanes },
+                runners: thermite_actors::runners::RunnerSetup::default(),
             };
             let rig = Rig::start(setup).await.expect("the records can be read and written at the start");
             let (mut events, trace) = (rig.events(), trace.clone());

@@ -22,10 +22,10 @@ pub enum StopCause {
     RigEnding,
     /// The cards are given out anew (rule B9).
     NewSplit,
-    /// Its runner is its own no more (rules E10, E11).
-    RunnerGone {
-        /// Why.
-        why: RunnerGone,
+    /// The runner it is on is no longer its own, or was not heard of (rules E10, E11): nobody's failure.
+    RunnerLost {
+        /// How.
+        how: RunnerLoss,
     },
     /// It held the device up to its limit (rule A5).
     LimitReached {
@@ -46,19 +46,19 @@ pub enum StopCause {
     },
 }
 
-/// Why a runner is lost to what runs on it (rules E10, E11, E17): its work is nobody's failure.
+/// How work loses its runner: it goes back to its place in the line, and nothing counts against it (rules E10, E11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum RunnerGone {
-    /// It was taken away from the rig.
-    Removed,
-    /// It was given another pool.
-    Moved,
-    /// It did not answer, until nothing of the work could be left on it.
+pub enum RunnerLoss {
+    /// It missed its checks, or heard none: by its lease's end nothing of the work is left (rule E11).
     Away,
-    /// Its process started anew, and what it ran is lost.
+    /// Its process died with the work; what was left of that is proved gone.
     Restarted,
+    /// It was given another pool (rule E10).
+    NewPool,
+    /// It was taken off the rig's list (rule E10).
+    TakenAway,
 }
 
 /// How a hold ended, as the device says it to the pool and the pool to the holder.

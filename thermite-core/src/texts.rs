@@ -1,7 +1,7 @@
 //! The exact sentences of the rules, once.
 
 use crate::block::{ThrowCause, ThrownFor};
-use crate::hold::RunnerGone;
+use crate::hold::RunnerLoss;
 use crate::time::Span;
 
 /// Rule A6: the holder of that moment was the judge, or there was none and the judge had work.
@@ -16,32 +16,23 @@ pub const DIAGNOSTIC_ONLY: &str = "diagnostic only: this number never counts";
 pub const NOT_PROVED: &str = "not proved";
 /// Rule B9: what a lane is told whose development run a new split ended.
 pub const NEW_SPLIT: &str = "the cards were given out anew while it ran; run the command again";
-/// Rule E10: what a lane is told whose development run ended because its runner was taken away.
-pub const RUNNER_REMOVED: &str = "its runner was taken away while it ran; run the command again";
-/// Rule E10: the same where the runner was given another pool.
-pub const RUNNER_MOVED: &str = "its runner was given another pool while it ran; run the command again";
-/// Rule E11: the same where the runner did not answer.
-pub const RUNNER_AWAY: &str = "its runner did not answer while it ran; run the command again";
-/// Rule E11: the same where the runner's process died.
-pub const RUNNER_RESTARTED: &str = "its runner's process started anew while it ran; run the command again";
-/// Rule E8: a runner that was listed and has not answered yet.
+/// Rules E10, E11: what a lane is told whose development run lost its runner.
+pub const fn runner_lost(how: RunnerLoss) -> &'static str {
+    match how {
+        RunnerLoss::Away => "its runner went away while it ran; run the command again",
+        RunnerLoss::Restarted => "its runner started anew while it ran; run the command again",
+        RunnerLoss::NewPool => "its runner was given another pool while it ran; run the command again",
+        RunnerLoss::TakenAway => "its runner was taken away while it ran; run the command again",
+    }
+}
+/// Rule D5: a confirmed win whose champion is no longer the champion.
+pub const WIN_NOT_ADOPTED: &str = "win, not adopted: the champion moved";
+/// Rule E8: a runner that is listed and has not answered yet.
 pub const RUNNER_NOT_MET: &str = "it has not answered yet";
 /// Rule E13: a rig whose judge has runners alone, and none of them is listed.
 pub const NO_JUDGES_RUNNER: &str = "the rig's list has no judge's or shared runner, and the core judges nothing";
-/// Rule D5: a confirmed win whose champion is no longer the champion.
-pub const WIN_NOT_ADOPTED: &str = "win, not adopted: the champion moved";
 /// What a record says of a time that the candidate itself could have reached (docs/judging.md, two timers).
 pub const TIMER_SHARES_PROCESS: &str = "timer shares the process";
-
-/// Rules E10, E11: what a lane is told that lost its runner.
-pub fn runner_gone(why: RunnerGone) -> &'static str {
-    match why {
-        RunnerGone::Removed => RUNNER_REMOVED,
-        RunnerGone::Moved => RUNNER_MOVED,
-        RunnerGone::Away => RUNNER_AWAY,
-        RunnerGone::Restarted => RUNNER_RESTARTED,
-    }
-}
 
 /// A moment's day in UTC, such as `2026-03-01`, from milliseconds since 1970.
 pub fn day(wall_ms: u64) -> String {

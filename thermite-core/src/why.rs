@@ -9,7 +9,7 @@ use crate::block::{ThrowCause, TriedBlock};
 use crate::dev_run::{DevRunEnd, Exit};
 use crate::device::DeviceView;
 use crate::fold::{Behind, DevRunHistory, JobHistory, RunHistory};
-use crate::hold::{RunnerGone, StopCause};
+use crate::hold::{RunnerLoss, StopCause};
 use crate::ids::{DevRunId, HoldId, JobId, MemberId, RunId};
 use crate::job::{ChangeStep, JobOutcome};
 use crate::limits;
@@ -32,6 +32,8 @@ pub enum Subject {
     Run,
     /// A device.
     Device,
+    /// A runner.
+    Runner,
 }
 
 /// Why something waits, or came out as it did.
@@ -134,6 +136,21 @@ impl Explanation {
         told
     }
 
+    /// A runner.
+    pub fn of_runner(
+        name: &str,
+        why_not: Option<&str>,
+        is_held: bool,
+        because: impl IntoIterator<Item = String>,
+    ) -> Explanation {
+        let says = match (why_not, is_held) {
+            (Some(why), _) => format!("takes no runs: {why}"),
+            (None, true) => "busy; takes its next run once this one is over".to_owned(),
+            (None, false) => "free".to_owned(),
+        };
+        Explanation { because: because.into_iter().collect(), ..Explanation::new(Subject::Runner, name, says) }
+    }
+
     /// A device.
     pub fn of_device(member: MemberId, state: &DeviceView, now: Moment) -> Explanation {
         Explanation::new(Subject::Device, member, device_state(state, now))
@@ -173,12 +190,11 @@ fn why_dev_run_ended(end: &DevRunEnd, behind: Option<&Behind>) -> Vec<String> {
         DevRunEnd::Cancelled => first("its lane cancelled it, or its caller was gone"),
         DevRunEnd::LimitReached { .. } => first("its limit (rule A5)"),
         DevRunEnd::NewSplit => first("the cards were given out anew (rule B9)"),
-        DevRunEnd::RunnerGone { why } => first(match why {
-            RunnerGone::Removed => "its runner was taken away (rule E10)",
-            RunnerGone::Moved => "its runner was given another pool (rule E10)",
-            RunnerGone::Away => "its runner did not answer (rule E11)",
-            RunnerGone::Restarted => "its runner's process started anew (rule E11)",
-        }),
+        DevRunEnd::RunnerLost { how: RunnerLoss::Away } => first("its runner missed its checks (rule E11)"),
+        DevRunEnd::RunnerLost { how: RunnerLoss::Restarted } => first("its runner's process died"),
+        DevRunEnd::RunnerLost { how: RunnerLoss::NewPool | RunnerLoss::TakenAway } => {
+            first("somebody changed the rig's runners (rule E10)")
+        }
         DevRunEnd::RigEnded => first("the rig itself ended or was killed"),
         DevRunEnd::Exited { .. } => first("its own end"),
         DevRunEnd::NotStarted { .. } => first("its start failed"),
@@ -295,7 +311,7 @@ pub fn dev_run_end(end: &DevRunEnd) -> String {
         DevRunEnd::NotStarted { why } => format!("not started: {why}"),
         DevRunEnd::NotProved { why } => format!("{}: {why}", texts::NOT_PROVED),
         DevRunEnd::NewSplit => texts::NEW_SPLIT.to_owned(),
-        DevRunEnd::RunnerGone { why } => texts::runner_gone(*why).to_owned(),
+        DevRunEnd::RunnerLost { how } => texts::runner_lost(*how).to_owned(),
         DevRunEnd::RigEnded => "the rig ended while it ran; run the command again".to_owned(),
     }
 }
@@ -329,13 +345,10 @@ pub fn stop_cause(cause: &StopCause) -> String {
         StopCause::RunEnded => "its run ended".to_owned(),
         StopCause::RigEnding => "the rig is ending".to_owned(),
         StopCause::NewSplit => "the cards are being given out anew".to_owned(),
-        StopCause::RunnerGone { why } => match why {
-            RunnerGone::Removed => "its runner is being taken away",
-            RunnerGone::Moved => "its runner is being given another pool",
-            RunnerGone::Away => "its runner does not answer",
-            RunnerGone::Restarted => "its runner's process started anew",
-        }
-        .to_owned(),
+        StopCause::RunnerLost { how: RunnerLoss::Away } => "its runner was away".to_owned(),
+        StopCause::RunnerLost { how: RunnerLoss::Restarted } => "its runner's process died".to_owned(),
+        StopCause::RunnerLost { how: RunnerLoss::NewPool } => "its runner is given another pool".to_owned(),
+        StopCause::RunnerLost { how: RunnerLoss::TakenAway } => "its runner is taken away".to_owned(),
         StopCause::LimitReached { limit } => format!("it reached its limit of {limit}"),
         StopCause::Exited { .. } => "it ended".to_owned(),
         StopCause::StartFailed { why } => format!("it could not be started: {why}"),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::hold::{RunnerGone, StopCause};
+use crate::hold::{RunnerLoss, StopCause};
 use crate::ids::{HoldId, LaneId, MemberId};
 use crate::limits;
 use crate::texts;
@@ -26,11 +26,11 @@ pub(super) enum Next {
 
 impl Next {
     fn cause(self) -> StopCause {
-        let why = match self {
-            Next::Leave => RunnerGone::Removed,
-            Next::Serve(_) => RunnerGone::Moved,
+        let how = match self {
+            Next::Leave => RunnerLoss::TakenAway,
+            Next::Serve(_) => RunnerLoss::NewPool,
         };
-        StopCause::RunnerGone { why }
+        StopCause::RunnerLost { how }
     }
 }
 

@@ -78,7 +78,9 @@ pub enum JudgesDevice {
     },
     /// The judge has runners alone, and none of them takes runs (rules E12, E13).
     NoRunner {
-        /// What is known of the first of them.
+        /// The first of them, where there is one.
+        member: Option<MemberId>,
+        /// What is known of it.
         why: String,
     },
     /// All that are in service take nothing more, by somebody's wish (rule B10).
@@ -209,7 +211,9 @@ impl Pool {
             (Some(held), _) => held,
             (None, Some(member)) => JudgesDevice::Drained { member },
             (None, None) if self.judge_has_runners_alone() => {
-                JudgesDevice::NoRunner { why: gone.unwrap_or_else(|| texts::NO_JUDGES_RUNNER.to_owned()) }
+                let first = self.judges_members().map(|(id, _)| id).next();
+                let why = if first.is_some() { gone } else { None };
+                JudgesDevice::NoRunner { member: first, why: why.unwrap_or_else(|| texts::NO_JUDGES_RUNNER.to_owned()) }
             }
             (None, None) => JudgesDevice::Out { why: gone.unwrap_or_else(|| "the rig has none".to_owned()) },
         }
@@ -300,7 +304,9 @@ impl Pool {
         }
         match (kept.or(drained), gone) {
             (Some(reason), _) => reason,
-            (None, Some(why)) if waiter.acceptable.iter().all(|id| id.is_runner()) => WaitReason::NoRunner { why },
+            (None, Some(why)) if waiter.acceptable.iter().all(|id| id.is_runner()) => {
+                WaitReason::NoRunner { member: waiter.acceptable.first().copied(), why }
+            }
             (None, Some(why)) => WaitReason::NoReadyDevice { why },
             (None, None) => WaitReason::Earlier { ahead },
         }

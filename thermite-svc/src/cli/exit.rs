@@ -96,7 +96,7 @@ pub(crate) fn of_dev_run(end: &DevRunEnd) -> u8 {
         | DevRunEnd::NotProved { .. }
         | DevRunEnd::RigEnded
         | DevRunEnd::NewSplit
-        | DevRunEnd::RunnerGone { .. } => INFRASTRUCTURE,
+        | DevRunEnd::RunnerLost { .. } => INFRASTRUCTURE,
     }
 }
 
