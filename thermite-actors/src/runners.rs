@@ -101,11 +101,6 @@ impl RunnerEars {
     pub fn inputs(&self) -> Rc<dyn InputLog> {
         Rc::clone(&self.inputs)
     }
-
-    /// The door by which what is said to the pool stays in order with what is found.
-    pub(crate) fn pool(&self) -> Recipient<ToPool> {
-        self.runners.clone().recipient()
-    }
 }
 
 /// The doors of one runner.
