@@ -235,7 +235,7 @@ fn noise_of_the_cards_that_judged_ends_no_job_on_those_that_judge_now() {
     queue.handle(T, JudgeInput::Recorded(Ticket::Conclude(job(1))));
     queue.advance(rested);
 
-    let split = queue.handle(rested, JudgeInput::NewSplit { judging: 1, builds: Builds::OnBench });
+    let split = queue.handle(rested, JudgeInput::NewSplit { judging: 1, builds: Builds::OnBench, other_model: None });
     grant(&mut queue, bench(2), 1, StageKind::Screening);
     let failed = queue
         .handle(rested, JudgeInput::StageEnded { hold: bench(2), result: StageResult::Infrastructure(build_fails) });

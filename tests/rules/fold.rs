@@ -43,7 +43,7 @@ fn a_stage_in_progress_starts_over_and_its_number_stays_used() {
 
 #[test]
 fn a_won_screening_is_kept_and_its_confirmation_starts_over() {
-    let won = LogEntry::ScreeningWon { job: job(1), hold: hold(1), record: "5c".to_owned() };
+    let won = LogEntry::ScreeningWon { job: job(1), hold: hold(1), record: "5c".to_owned(), key: None };
     let history = RigHistory::of([
         started(),
         submitted(1, 1),
@@ -159,7 +159,7 @@ fn the_fold_does_not_depend_on_where_it_is_cut() {
         stage_started(1, StageKind::Screening, 1, 1),
         LogEntry::SentBack { job: job(1) },
         stage_started(1, StageKind::Screening, 2, 2),
-        LogEntry::ScreeningWon { job: job(1), hold: hold(2), record: String::new() },
+        LogEntry::ScreeningWon { job: job(1), hold: hold(2), record: String::new(), key: None },
         ended(JobOutcome::NoGain { slower: false }),
     ];
     let whole = RigHistory::of(log.clone());

@@ -16,7 +16,7 @@ use thermite_core::ids::{HoldId, Holder, JobId, MemberId, RunId};
 use thermite_core::input_log::{Answer, JudgeTakes, StageTakes};
 use thermite_core::job::{JobOutcome, JobSpec, StageKind};
 use thermite_core::judge_queue::{
-    Builds, JudgeEffect, JudgeFact, JudgeInput, JudgeQueue, LiveJob, StageResult, Submit, Ticket,
+    Builds, JudgeEffect, JudgeFact, JudgeInput, JudgeQueue, LiveJob, OtherModel, StageResult, Submit, Ticket,
 };
 use thermite_core::limits;
 use thermite_core::log::LogEntry;
@@ -395,15 +395,19 @@ impl JudgeQueueActor {
                 .get(&job)
                 .map(|spec| LogEntry::JobSubmitted { spec: spec.clone(), key: self.job_keys.remove(&job) }),
             JudgeFact::BuildStarted { stage, attempt, hold } => {
+                self.begins(job, stage);
                 Some(LogEntry::BuildStarted { job, stage, attempt, hold })
             }
             JudgeFact::StageStarted { stage, attempt, hold } => {
+                self.begins(job, stage);
                 Some(LogEntry::StageStarted { job, stage, attempt, hold })
             }
             JudgeFact::ScreeningWon { hold } => {
                 let record = hash.expect("a screening is won with a record");
                 self.screened.insert(job, (hold.member, record.clone()));
-                Some(LogEntry::ScreeningWon { job, hold, record })
+                let device = self.members.get(&hold.member).map(|member| &member.1);
+                let key = self.specs.get(&job).map(|spec| same_change(spec, device));
+                Some(LogEntry::ScreeningWon { job, hold, record, key })
             }
             JudgeFact::AttemptFailed { stage, hold, why } => Some(LogEntry::AttemptFailed { job, stage, hold, why }),
             JudgeFact::SentBack => Some(LogEntry::SentBack { job }),
@@ -415,6 +419,13 @@ impl JudgeQueueActor {
         });
         batch.records.extend(record);
         batch.audits.extend(audit);
+    }
+
+    /// A screening that begins anew takes the place of one that was won on another model of card.
+    fn begins(&mut self, job: JobId, stage: StageKind) {
+        if stage == StageKind::Screening {
+            self.screened.remove(&job);
+        }
     }
 
     fn record_run(&mut self, run: RunId, state: RunState, ctx: &mut Context<Self>) {
@@ -481,8 +492,18 @@ impl Handler<NewSplit> for JudgeQueueActor {
     fn handle(&mut self, msg: NewSplit, ctx: &mut Self::Context) {
         let NewSplit { judging, builds } = msg;
         let devices = judging.len();
+        let model = |judging: &[MemberId]| judging_device(judging, &self.members).map(|device| device.model.clone());
+        let is_another = model(&self.judging) != model(&judging);
         self.judging = judging;
-        self.take(JudgeInput::NewSplit { judging: devices, builds }, ctx);
+        let other_model = is_another.then(|| {
+            let device = judging_device(&self.judging, &self.members);
+            let same = self.specs.iter().map(|(job, spec)| (*job, same_change(spec, device))).collect();
+            OtherModel { cards: self.judging.iter().copied().collect(), same }
+        });
+        if is_another {
+            self.built.clear();
+        }
+        self.take(JudgeInput::NewSplit { judging: devices, builds, other_model }, ctx);
     }
 }
 

@@ -357,7 +357,7 @@ impl Cards {
                 let split = &setup.splits[usize::try_from(self.split).expect("set-ups set few splits")];
                 self.split += 1;
                 let (judging, builds) = for_judge(split, setup.bench);
-                self.judge_gets(setup, JudgeInput::NewSplit { judging, builds });
+                self.judge_gets(setup, JudgeInput::NewSplit { judging, builds, other_model: None });
                 let disciplines = disciplines(split, setup.bench);
                 let set = PoolInput::SetSplit { version: self.split, disciplines };
                 self.send(Party::Judge, Party::Pool, Letter::Pool(set));

@@ -1,5 +1,7 @@
 //! What the judge queue takes and what it wants done.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
 
 use crate::hold::HoldEnd;
@@ -156,6 +158,9 @@ pub enum JudgeInput {
         judging: usize,
         /// Where a job builds.
         builds: Builds,
+        /// That the cards that judge are of another model than those that did, where they are.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        other_model: Option<OtherModel>,
     },
     /// A stage has built both sides: the next may build.
     BuildsDone {
@@ -176,6 +181,16 @@ pub enum JudgeInput {
         /// How.
         how: HoldEnd,
     },
+}
+
+/// The cards that judge are of another model than those that did: nothing measured there says anything here (rules B5,
+/// D5).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct OtherModel {
+    /// The cards that judge: a grant of another one is of before.
+    pub cards: BTreeSet<MemberId>,
+    /// What makes two askings the same on them, of every job that is not over: [`crate::settled::key`].
+    pub same: BTreeMap<JobId, String>,
 }
 
 /// What a judge queue wants done.
