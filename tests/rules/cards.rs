@@ -248,6 +248,29 @@ fn noise_of_the_cards_that_judged_ends_no_job_on_those_that_judge_now() {
     assert!(matches!(recorded, Some([JudgeFact::AttemptFailed { .. }])), "{failed:?}");
 }
 
+/// Rule D5: the default split of two cards has one that judges.
+#[test]
+fn different_jobs_that_fail_on_the_one_judges_card_take_it_out_and_on_cpus_they_do_not() {
+    for on_cards in [true, false] {
+        let mut queue = queue(1, 4).on_cards(on_cards);
+        let mut faults = Vec::new();
+        for number in 1..=limits::CARD_FAULT_JOBS as u64 {
+            let id = last_work(&mut queue).entries[0].job;
+            faults.extend(fails_on_card(&mut queue, id, number));
+            queue.handle(T, JudgeInput::Recorded(Ticket::Conclude(id)));
+        }
+
+        let taken_out: Vec<MemberId> = faults
+            .iter()
+            .filter_map(|effect| match effect {
+                JudgeEffect::CardFault { member, .. } => Some(*member),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(taken_out, if on_cards { vec![JUDGES] } else { vec![] });
+    }
+}
+
 #[test]
 fn a_free_bench_is_not_said_to_start_anything_while_nothing_can_be_granted() {
     let mut pool = Pool::new([(MemberId::BENCH, Discipline::Builds), (JUDGES, Discipline::JudgeOnly)]);
@@ -328,9 +351,23 @@ fn ready_card() -> Device {
     card
 }
 
+/// The job builds on the bench and fails on the judge's card, both under this number; it goes on to rest.
+fn fails_on_card(queue: &mut JudgeQueue, id: thermite_core::ids::JobId, number: u64) -> Vec<JudgeEffect> {
+    let why = InfrastructureFailure::Step { step: "a block".to_owned(), why: "no answer".to_owned() };
+    let mut effects = Vec::new();
+    for (hold, result) in
+        [(hold(MemberId::BENCH, number), StageResult::Built), (hold(JUDGES, number), StageResult::Infrastructure(why))]
+    {
+        queue.handle(T, JudgeInput::Granted { hold, serves: vec![(id, StageKind::Screening)] });
+        queue.handle(T, JudgeInput::Recorded(Ticket::Start(id, hold)));
+        effects = queue.handle(T, JudgeInput::StageEnded { hold, result });
+    }
+    effects
+}
+
 /// A queue over so many judging cards, with a bench and so many jobs of one run.
 fn queue(cards: usize, jobs: u64) -> JudgeQueue {
-    let mut queue = JudgeQueue::new(cards).building(Builds::OnBench);
+    let mut queue = JudgeQueue::new(cards).building(Builds::OnBench).on_cards(true);
     queue.start_run(run(1), "champion".to_owned()).expect("it is the first");
     queue.handle(T, JudgeInput::Recorded(Ticket::Run(run(1))));
     for at in 1..=jobs {

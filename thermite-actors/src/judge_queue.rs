@@ -9,6 +9,7 @@ use actix::prelude::*;
 use tokio::sync::oneshot;
 use tracing::{debug, info, warn};
 
+use thermite_core::contract::Target;
 use thermite_core::device::DeviceInput;
 use thermite_core::fold::RigHistory;
 use thermite_core::hold::StopCause;
@@ -218,7 +219,8 @@ impl JudgeQueueActor {
         let NewSplit { judging, builds } = split;
         let device = judging_device(&judging, &members).cloned();
         let same = |spec: &JobSpec| same_change(spec, device.as_ref());
-        let mut queue = JudgeQueue::new(judging.len()).building(builds);
+        let on_cards = device.as_ref().is_some_and(|device| device.target == Target::CudaGpu);
+        let mut queue = JudgeQueue::new(judging.len()).building(builds).on_cards(on_cards);
         queue.restore(history, same, |spec| spec.pinned.kit.contract.stage_worst());
         let open = history.jobs.iter().filter(|(_, job)| job.end.is_none());
         JudgeQueueActor {

@@ -108,6 +108,9 @@ struct Run {
 pub struct JudgeQueue {
     /// How many devices judge: where all of them are too noisy for its contract, a job ends at once.
     devices: usize,
+    /// Whether they are cards: a machine's CPUs are no card that different jobs could fail on.
+    #[serde(default)]
+    cards: bool,
     /// Where jobs build.
     builds: Builds,
     /// The cards that judge, where they are of another model than those before them.
@@ -151,6 +154,7 @@ impl JudgeQueue {
     pub fn new(devices: usize) -> JudgeQueue {
         JudgeQueue {
             devices,
+            cards: false,
             builds: Builds::default(),
             other_cards: None,
             failing: BTreeMap::new(),
@@ -179,6 +183,12 @@ impl JudgeQueue {
     #[must_use]
     pub fn building(self, builds: Builds) -> JudgeQueue {
         JudgeQueue { builds, ..self }
+    }
+
+    /// The same; its devices are cards, or the machine's CPUs.
+    #[must_use]
+    pub fn on_cards(self, cards: bool) -> JudgeQueue {
+        JudgeQueue { cards, ..self }
     }
 
     /// Takes over what the log tells of runs and jobs, before [`JudgeQueue::open`].

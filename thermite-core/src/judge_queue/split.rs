@@ -155,7 +155,7 @@ impl JudgeQueue {
         why: &InfrastructureFailure,
         out: &mut Vec<JudgeEffect>,
     ) {
-        if self.devices < 2 || !may_be_the_cards(why) {
+        if !self.cards || !may_be_the_cards(why) {
             return;
         }
         let failing = self.failing.entry(card).or_default();
