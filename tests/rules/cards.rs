@@ -138,6 +138,47 @@ fn each_fault_in_a_row_rests_twice_as_long_and_a_good_hold_begins_anew() {
     assert_eq!(card.faults(), 0);
 }
 
+/// Else faults that jobs provoke never rest longer: several holds fail before the card is taken out.
+#[test]
+fn a_hold_whose_work_failed_does_not_make_a_card_good_again() {
+    let mut card = ready_card();
+    let mut number = 0;
+    let mut hold = |card: &mut Device, doubted: bool, cause: StopCause| {
+        number += 1;
+        card.handle(T, DeviceInput::Start { number, by: Holder::Judge, limit: None });
+        if doubted {
+            card.handle(T, DeviceInput::Doubted { number });
+        }
+        card.handle(T, DeviceInput::Stop { number, cause });
+        card.handle(T, DeviceInput::Emptied { number });
+    };
+    let mut rests = Vec::new();
+    for _ in 0..3 {
+        hold(&mut card, true, StopCause::StageOver);
+        hold(&mut card, false, StopCause::StartFailed { why: "no such card".to_owned() });
+        card.handle(T, DeviceInput::AtFault { why: "three jobs failed on it".to_owned() });
+        let DeviceState::Out { next_try, .. } = *card.state() else { panic!("it is out") };
+        rests.push(next_try.since(T).as_millis() / 1_000);
+        card.advance(next_try);
+        card.handle(T, DeviceInput::Swept);
+        card.handle(T, DeviceInput::Looked { fault: None, busy: None });
+    }
+    assert_eq!(rests, [30, 60, 120]);
+
+    hold(&mut card, false, StopCause::StageOver);
+
+    assert_eq!(card.faults(), 0, "a good one does");
+}
+
+#[test]
+fn the_judge_doubts_a_card_that_an_attempt_failed_on() {
+    let mut queue = queue(1, 1);
+
+    let failed = fails_on_card(&mut queue, job(1), 1);
+
+    assert!(failed.contains(&JudgeEffect::CardDoubted { hold: hold(JUDGES, 1) }), "{failed:?}");
+}
+
 #[test]
 fn a_card_that_comes_back_must_be_quiet() {
     let mut card = ready_card();

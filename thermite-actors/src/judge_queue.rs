@@ -279,6 +279,9 @@ impl JudgeQueueActor {
                     self.claimed.insert(hold, claimed);
                     self.tell_member(hold, DeviceInput::Start { number: hold.number, by: Holder::Judge, limit: None });
                 }
+                JudgeEffect::CardDoubted { hold } => {
+                    self.tell_member(hold, DeviceInput::Doubted { number: hold.number })
+                }
                 JudgeEffect::CardFault { member, why } => {
                     warn!(%member, %why, "card is at fault");
                     if let Some(doors) = self.doors(member) {

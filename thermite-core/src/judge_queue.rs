@@ -505,9 +505,9 @@ impl JudgeQueue {
         let over = self.runs.get(&job.run).is_none_or(|run| run.state == Some(RunState::Ended));
         let stage = job.stage;
         let card = (hold.member != MemberId::BENCH).then_some(hold.member);
-        if let (Some(card), StageResult::Infrastructure(why)) = (card, &result) {
+        if let (Some(_), StageResult::Infrastructure(why)) = (card, &result) {
             let why = why.clone();
-            self.failed_on(card, id, &why, out);
+            self.failed_on(hold, id, &why, out);
         } else if let Some(card) = card {
             self.failing.remove(&card);
         }

@@ -640,6 +640,10 @@ impl Cards {
                     let stop = DeviceInput::Stop { number: hold.number, cause: StopCause::StageOver };
                     self.send(Party::Judge, Party::Member(hold.member), Letter::Member(stop));
                 }
+                JudgeEffect::CardDoubted { hold } => {
+                    let doubted = DeviceInput::Doubted { number: hold.number };
+                    self.send(Party::Judge, Party::Member(hold.member), Letter::Member(doubted));
+                }
                 JudgeEffect::CardFault { member, why } => {
                     self.send(Party::Judge, Party::Member(member), Letter::Member(DeviceInput::AtFault { why }));
                 }

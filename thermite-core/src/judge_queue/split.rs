@@ -150,7 +150,7 @@ impl JudgeQueue {
     /// Counts a failure on a card. Different jobs that fail there in a row say that the fault is the card's.
     pub(super) fn failed_on(
         &mut self,
-        card: MemberId,
+        hold: HoldId,
         id: JobId,
         why: &InfrastructureFailure,
         out: &mut Vec<JudgeEffect>,
@@ -158,6 +158,8 @@ impl JudgeQueue {
         if !self.cards || !may_be_the_cards(why) {
             return;
         }
+        out.push(JudgeEffect::CardDoubted { hold });
+        let card = hold.member;
         let failing = self.failing.entry(card).or_default();
         failing.insert(id);
         if failing.len() >= limits::CARD_FAULT_JOBS {

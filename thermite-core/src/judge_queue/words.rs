@@ -253,6 +253,12 @@ pub enum JudgeEffect {
         /// Which attempt.
         attempt: u32,
     },
+    /// An attempt failed on a card, by what may be the card's fault: that its hold comes to an end says nothing good of it
+    /// (rule B10).
+    CardDoubted {
+        /// The hold.
+        hold: HoldId,
+    },
     /// A card has failed different jobs: take it out of service (rules B10, D5).
     CardFault {
         /// Which.
