@@ -8,14 +8,14 @@ use thermite_core::hold::{HoldEnd, StopCause};
 use thermite_core::ids::{Arrival, HoldId, Holder, MemberId};
 use thermite_core::job::StageKind;
 use thermite_core::judge_queue::{
-    Builds, JudgeEffect, JudgeFact, JudgeInput, JudgeQueue, StageResult, Submission, Submit, Ticket,
+    Builds, JudgeEffect, JudgeFact, JudgeInput, JudgeQueue, StageResult, Standing, Submission, Submit, Ticket,
 };
 use thermite_core::limits;
 use thermite_core::pool::{Discipline, JudgeWork, JudgesDevice, Pool, PoolEffect, PoolInput, Wants};
 use thermite_core::refusal::InfrastructureFailure;
 use thermite_core::run::RunState;
 use thermite_core::time::{Moment, Span};
-use thermite_core::wait::WaitReason;
+use thermite_core::wait::{NoLatest, Wait, WaitEnd, WaitReason};
 
 use crate::scenario::{dev_run, job, lane, run};
 
@@ -240,6 +240,27 @@ fn builds_run_ahead_of_the_cards_by_a_bounded_number_of_jobs() {
     }
 
     assert_eq!(built, 2, "two for the one judge's card");
+}
+
+/// Rule A9: it does not start on the bench, free as that is.
+#[test]
+fn a_job_that_may_not_build_yet_waits_for_a_card_for_those_that_are_built() {
+    let mut queue = queue(1, 3);
+    for (number, id) in (1..).zip(last_work(&mut queue).entries.iter().take(2).map(|entry| entry.job)) {
+        let bench = hold(MemberId::BENCH, number);
+        queue.handle(T, JudgeInput::Granted { hold: bench, serves: vec![(id, StageKind::Screening)] });
+        queue.handle(T, JudgeInput::Recorded(Ticket::Start(id, bench)));
+        queue.handle(T, JudgeInput::StageEnded { hold: bench, result: StageResult::Built });
+    }
+
+    let third = queue.live(3).pop().expect("three are under way");
+
+    let Standing::Waiting(waits) = third.standing else { panic!("it waits: {third:?}") };
+    assert_eq!((waits.reason.clone(), waits.wants), (Some(WaitReason::BuiltFirst { jobs: 2 }), Wants::Device));
+    let wait = Wait::of_job(T, T, &waits, &JudgesDevice::Out { why: "pid 7".to_owned() });
+    assert_eq!(wait.end, WaitEnd::Unbounded { cause: NoLatest::NoReadyDevice });
+    let stage = Span::minutes(1) + limits::STAGE_TURN_MAX;
+    assert_eq!(waits.later_first, stage + stage, "two built ones of later may go before it");
 }
 
 #[test]

@@ -78,6 +78,11 @@ pub enum WaitReason {
         /// The job that has the turn.
         job: JobId,
     },
+    /// As many jobs are built as may wait for a card: the next builds once one of them has one (rule B7).
+    BuiltFirst {
+        /// How many.
+        jobs: u32,
+    },
     /// The job rests after an infrastructure failure.
     Retry {
         /// How often infrastructure has failed it.
@@ -288,6 +293,8 @@ impl fmt::Display for WaitReason {
             }
             WaitReason::RunPaused { run } => write!(f, "run {run} to be resumed"),
             WaitReason::BuildTurn { job } => write!(f, "the build of job {job}"),
+            WaitReason::BuiltFirst { jobs: 1 } => f.write_str("a card for the 1 job that is built already"),
+            WaitReason::BuiltFirst { jobs } => write!(f, "a card for one of the {jobs} jobs that are built already"),
             WaitReason::Retry { failures } => {
                 write!(f, "its next attempt after infrastructure failure {failures}")
             }

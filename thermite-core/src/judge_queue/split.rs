@@ -116,13 +116,22 @@ impl JudgeQueue {
         waits
             && match self.wants(id) {
                 Wants::Device => self.turn.is_none() || self.built.contains(&id),
-                Wants::Bench => self.turn.is_none() && self.built_waiting() < self.built_most(),
+                Wants::Bench => self.turn.is_none() && self.barred(id).is_none(),
             }
     }
 
     /// How many built jobs may wait for a card: what is laid out takes room, and each may pass an earlier job that builds.
     pub(super) fn built_most(&self) -> usize {
         2 * self.devices.max(1)
+    }
+
+    /// How many built jobs wait for a card, where so many do that this one may not build before one of them has one.
+    pub(super) fn barred(&self, id: JobId) -> Option<u32> {
+        if self.wants(id) == Wants::Device {
+            return None;
+        }
+        let waiting = self.built_waiting();
+        (waiting >= self.built_most()).then(|| u32::try_from(waiting).unwrap_or(u32::MAX))
     }
 
     fn built_waiting(&self) -> usize {
