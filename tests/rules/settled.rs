@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use thermite_core::contract::Contract;
 use thermite_core::fold::RigHistory;
 use thermite_core::hold::{HoldEnd, StopCause};
 use thermite_core::ids::{Arrival, JobId, MemberId, RunId};
@@ -46,6 +47,17 @@ fn content_champion_kit_contract_and_kind_of_card_make_an_asking_and_nothing_els
     (left.candidate_tree, left.champion) = ("ab".to_owned(), "c".to_owned());
     (right.candidate_tree, right.champion) = ("a".to_owned(), "bc".to_owned());
     assert_ne!(settled::key(&left, "a card"), settled::key(&right, "a card"));
+}
+
+/// The value is worked out by hand from the rule under which verdicts were settled while a contract always had a limit on
+/// development runs: SHA-256 over each part behind its length, the contract with `"dev_run_max":300000`.
+#[test]
+fn verdicts_of_before_a_contract_could_leave_out_the_limit_on_development_runs_are_given_again() {
+    let mut pinned = job_spec(job(1), run(1), 1, "content").pinned;
+    pinned.kit.contract = Contract { plan_effect: 0.01, gate: 0.005, ..Contract::default() };
+
+    assert_eq!(pinned.kit.contract.dev_run_max, None);
+    assert_eq!(settled::key(&pinned, "a card"), "6b8b2fe4dd060608bbc3a76aa8f43fc88b4b4b9d091a7103debbb96a4951fd9f");
 }
 
 #[test]

@@ -129,7 +129,9 @@ impl Pool {
     /// Every judge's member on which a screening can be won, with how the device stands that its confirmation would get
     /// (rule B6).
     pub fn confirming(&self) -> Vec<(MemberId, JudgesDevice)> {
-        self.judges_members().map(|(id, _)| (id, self.device_of(&Avoided { screened_on: Some(id), ..Avoided::default() }))).collect()
+        self.judges_members()
+            .map(|(id, _)| (id, self.device_of(&Avoided { screened_on: Some(id), ..Avoided::default() })))
+            .collect()
     }
 
     /// How the device stands that each listed job would get that infrastructure has failed somewhere (rule D5).
