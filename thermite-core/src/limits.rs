@@ -257,6 +257,20 @@ pub const HEALTH_ANSWER_MAX: Span = Span::seconds(5);
 pub const REST_KEEP_ALIVE: Span = Span::seconds(75);
 /// How long answers under way may take once the rig ends.
 pub const REST_SHUTDOWN_MAX: Span = Span::seconds(5);
+/// How long a call of the MCP door may say nothing: clients have time limits of their own, and a caller that is gone is
+/// noticed at a write at the latest.
+pub const MCP_SIGN_OF_LIFE: Span = Span::seconds(5);
+/// How often a call of the MCP door looks how its development run goes.
+pub const MCP_LOOK_EVERY: Span = Span::millis(500);
+/// How long an agent may wait for a job's verdict in one call.
+pub const MCP_STATUS_WAIT_MAX: Span = Span::minutes(10);
+/// Output that one sign of life carries, in bytes; of a flood the newest.
+pub const MCP_PROGRESS_BYTES_MAX: usize = 4 * 1024;
+/// The first bytes of output that an agent is answered with: its reader has little room, and all of it is at the REST
+/// door.
+pub const MCP_OUTPUT_HEAD_BYTES: usize = 8 * 1024;
+/// The last bytes of it.
+pub const MCP_OUTPUT_TAIL_BYTES: usize = 24 * 1024;
 
 /// The largest entry of the log or verdict record kept, in bytes of JSON: what a request's body can become when every
 /// byte is escaped, with room to spare.
