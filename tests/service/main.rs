@@ -11,6 +11,7 @@ mod folder;
 mod input_log;
 mod lasting;
 mod life;
+mod mcp;
 mod metrics;
 mod noise;
 mod openapi;
