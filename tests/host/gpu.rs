@@ -393,7 +393,9 @@ fn why_there_are_no_cards_is_said_with_the_way_out() {
         "the NVIDIA driver does not answer (NVIDIA driver is not loaded); load it (`modprobe nvidia`) or install it"
     );
     assert!(failing("LibRmVersionMismatch").contains("its library differ"));
+    assert!(failing("NoPermission").starts_with("the rig may not open the machine's cards (the current user"));
     assert!(failing("NoPermission").contains("give its account access to /dev/nvidia*"));
+    assert!(failing("Unknown").starts_with("the machine's cards cannot be listed: nvmlInit_v2 says `"));
     assert_eq!(open(fresh(0)), Ok(Vec::new()));
 
     let none = Cards::open(Some(Path::new("/nowhere/libnvidia-ml.so.1"))).map(|_| ()).unwrap_err();

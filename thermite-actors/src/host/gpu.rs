@@ -206,7 +206,8 @@ impl Cards {
 }
 
 impl CardFacts {
-    fn device_facts(&self) -> DeviceFacts {
+    /// The card as a device.
+    pub fn device_facts(&self) -> DeviceFacts {
         let cpus = self.cpus.clone().unwrap_or_default();
         let clocks = self.sm_clock_max.map_or_else(|| "unknown".to_owned(), |most| format!("up to {most} MHz"));
         DeviceFacts {
@@ -292,10 +293,15 @@ fn not_opened(error: &NvmlError) -> CardsFault {
 
 /// A fault of all cards together.
 fn whole(call: &str, error: &NvmlError) -> CardsFault {
-    CardsFault::Driver(
-        nvml::fault("of this machine", call, error)
-            .unwrap_or_else(|| DeviceFault::Other(texts::card_driver_not_loaded(&error.to_string()))),
-    )
+    let said = error.to_string();
+    CardsFault::Driver(match error {
+        NvmlError::NoPermission | NvmlError::OperatingSystem => {
+            DeviceFault::AccessLost(texts::cards_access_lost(&said))
+        }
+        NvmlError::Unknown => DeviceFault::Other(texts::cards_fault(call, &said)),
+        _ => nvml::fault("of this machine", call, error)
+            .unwrap_or_else(|| DeviceFault::Other(texts::card_driver_not_loaded(&said))),
+    })
 }
 
 /// A fault of a card that has no UUID to be named by.
