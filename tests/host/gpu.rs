@@ -423,7 +423,8 @@ fn a_library_that_hangs_while_it_lists_is_given_up() {
 
 #[test]
 fn a_card_that_cannot_be_described_does_not_hide_the_others() {
-    let wrongs: [(fn(&mut FakeCard), &str); 4] = [
+    type Put = fn(&mut FakeCard);
+    let wrongs: [(Put, &str); 4] = [
         (|card| card.fail("*", "GpuLost"), "card number 1 is lost ("),
         // Gone between two questions, of which the first were answered.
         (|card| card.fail("nvmlDeviceGetMinorNumber", "GpuLost"), "card number 1 is lost ("),

@@ -117,7 +117,8 @@ fn lock(locks: &Path, devices: &[DeviceFacts]) -> LockFacts {
         match DeviceLock::look(locks, facts) {
             LockState::Free(file) => free.push(file),
             LockState::Not(DeviceLockFault::InUse { model, uuid, file, by }) => {
-                held.push(format!("a rig has {model} ({uuid}): {by} ({})", file.display()));
+                let what = if devices.len() == 1 { "it".to_owned() } else { format!("{model} ({uuid})") };
+                held.push(format!("a rig has {what}: {by} ({})", file.display()));
             }
             LockState::Not(fault @ DeviceLockFault::File { .. }) => return LockFacts::Fault { why: fault.to_string() },
         }
