@@ -38,3 +38,4 @@ pub mod time;
 pub mod verdict;
 pub mod wait;
 pub mod why;
+pub mod wire;
