@@ -101,7 +101,7 @@ pub const GPU_CALL_MAX: Span = Span::seconds(5);
 pub const GPU_READING_WAIT_MAX: Span = Span::seconds(4);
 /// How often a card at fault is tried again (rule B10).
 pub const GPU_RETRY_EVERY: Span = Span::seconds(2);
-/// How long listing the machine's cards may take.
+/// How long finding the machine's cards may take, and once more what each says of itself.
 pub const GPU_LIST_MAX: Span = Span::seconds(10);
 
 /// What a stage's turn takes at most beside its own steps: its grant, its records, the proof of its stop, and the rest
