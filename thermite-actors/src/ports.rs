@@ -22,6 +22,8 @@ use thermite_core::refusal::Refusal;
 use thermite_core::run::RunSpec;
 use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::{Moment, Span};
+use thermite_core::wire::ProcessName;
+use thermite_core::wire::bulk::{BulkAnswer, BulkAsk};
 
 use crate::rig::No;
 
@@ -468,6 +470,47 @@ impl InputLog for NoInputLog {
     }
 
     fn write(&self, _: Line) {}
+}
+
+/// An ask over the bus that was not answered as it should be: whether it was taken is unknown.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LinkFault {
+    /// No answer within the time limit.
+    #[error("no answer")]
+    NoAnswer,
+    /// The core's own link is down.
+    #[error("the bus is away")]
+    Down,
+    /// The other side speaks another version of the wire.
+    #[error("it speaks wire version {version}")]
+    OtherWire {
+        /// Its version.
+        version: u32,
+    },
+    /// What came back cannot be read.
+    #[error("the answer cannot be read: {0}")]
+    Garbled(String),
+}
+
+/// The connection that commits go to runners over, apart from the one of small asks.
+pub trait BulkLink {
+    /// Asks once, with a time limit of its own, which must be longer than
+    /// [`BULK_TAKE_ANSWER`](thermite_core::limits::BULK_TAKE_ANSWER). Several may be under way to one process.
+    fn ask(&self, to: &ProcessName, ask: BulkAsk) -> LocalBoxFuture<'static, Result<BulkAnswer, LinkFault>>;
+}
+
+/// A runner's copies of commits for development runs (rule E5), made from the commits that were brought to its store.
+pub trait FreshCopies {
+    /// Lays out that commit in a folder of the development run's own, for its lane to work in; the answer is the folder,
+    /// or a sentence: infrastructure. Asked again it is laid out anew.
+    fn lay_out(
+        &self,
+        dev_run: DevRunId,
+        lane: LaneId,
+        commit: String,
+    ) -> LocalBoxFuture<'static, Result<PathBuf, String>>;
+    /// Throws the copy away; valid for one that there never was. Its run must be proved gone.
+    fn discard(&self, dev_run: DevRunId) -> LocalBoxFuture<'static, ()>;
 }
 
 /// How the rig is set up.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::contract::Contract;
+use crate::contract::{Contract, ModelFile};
 use crate::ids::{DevRunId, LaneId, RunId};
 use crate::refusal::GaveUp;
 use crate::time::Span;
@@ -30,6 +30,9 @@ pub struct DevRunSpec {
     pub env: Vec<(String, String)>,
     /// What the contract says of limits and leftovers.
     pub contract: Contract,
+    /// The kit's model files, which it may read (rule E4).
+    #[serde(default)]
+    pub models: Vec<ModelFile>,
 }
 
 /// How a run's first process ended.
