@@ -221,7 +221,7 @@ pub const BULK_TIPS_MAX: usize = 256;
 pub const BULK_TRANSFER_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
 /// Unfinished transfers that a runner keeps, or made bundles that a core does, in bytes; the longest untouched go first.
 pub const BULK_LEFTOVERS_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
-/// The same, in number.
+/// Unfinished transfers, or made bundles, kept at once: a core brings to few runners at a time.
 pub const BULK_LEFTOVERS_MAX: usize = 8;
 /// How long an unfinished transfer or a made bundle waits to be gone on with.
 pub const BULK_LEFTOVER_KEPT: Span = Span::hours(24);

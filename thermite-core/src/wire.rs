@@ -177,7 +177,7 @@ pub enum Work {
         /// Environment beyond the plain one of every run.
         env: Vec<(String, String)>,
         /// What the contract says of limits and leftovers.
-        contract: Contract,
+        contract: Box<Contract>,
         /// How long it may run here.
         limit: Option<Span>,
         /// The commit to lay out: the lane's starting point with its change.
