@@ -22,7 +22,8 @@ fn the_first_commit_comes_whole_and_what_follows_on_what_is_there() {
     let champion = both.head();
     // An unrelated root as far as stores know: each is kept without its history.
     write(&both.repo.path().join("src/a.c"), "2\n");
-    let next = both.repo.commit("next");
+    both.repo.commit("next");
+    let next = both.head();
     let candidate = both.candidate(&champion, "3\n");
 
     let first = both.bring(std::slice::from_ref(&champion)).unwrap();
@@ -312,7 +313,8 @@ impl Net {
     }
 
     async fn deliver_late(&self, most: usize) {
-        for _ in 0..most.min(self.late.borrow().len()) {
+        let have = self.late.borrow().len();
+        for _ in 0..most.min(have) {
             let at = self.draw(self.late.borrow().len() as u64) as usize;
             let ask = self.late.borrow_mut().remove(at);
             drop(self.answer(ask).await);
