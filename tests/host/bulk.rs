@@ -240,7 +240,7 @@ impl Both {
         Bringer::open(&self.repo.data(), Rc::new(Link(Rc::clone(net)))).unwrap()
     }
 
-    pub(crate) fn bring(&self, commits: &[String]) -> Result<Brought, thermite_actors::host::bulk::BringFault> {
+    pub(crate) fn bring(&self, commits: &[String]) -> Result<Brought, thermite_actors::host::bulk::BulkFault> {
         block_on(self.bringer(&self.net).bring(&self.net.process, self.run, commits))
     }
 

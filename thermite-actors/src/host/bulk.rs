@@ -14,5 +14,5 @@ mod bring;
 mod leftovers;
 mod server;
 
-pub use bring::{BUNDLES, BringFault, Bringer, Brought};
+pub use bring::{BUNDLES, Bringer, Brought, BulkFault};
 pub use server::{BulkServer, TRANSFERS};

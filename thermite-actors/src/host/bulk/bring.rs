@@ -22,7 +22,7 @@ use super::super::git::command::GitFault;
 use super::super::git::{Git, is_no_room};
 use super::leftovers::make_room;
 use super::server::hash_of;
-use crate::ports::{BulkLink, LinkFault};
+use crate::ports::{BringFault, BulkLink, LinkFault};
 
 /// Where made bundles lie until they are brought, in the data folder.
 pub const BUNDLES: &str = "bundles";
@@ -40,7 +40,7 @@ pub struct Brought {
 
 /// Why commits are not on a runner: always infrastructure, tried again, and gone on with from where it stands.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BringFault {
+pub enum BulkFault {
     /// The bus.
     #[error("{0}")]
     Link(#[from] LinkFault),
@@ -55,18 +55,27 @@ pub enum BringFault {
     Own(String),
 }
 
-impl From<GitFault> for BringFault {
-    fn from(fault: GitFault) -> BringFault {
-        BringFault::Own(fault.to_string())
+impl From<GitFault> for BulkFault {
+    fn from(fault: GitFault) -> BulkFault {
+        BulkFault::Own(fault.to_string())
     }
 }
 
-impl BringFault {
+impl From<BulkFault> for BringFault {
+    fn from(fault: BulkFault) -> BringFault {
+        match fault {
+            BulkFault::Link(fault) => BringFault::Link(fault),
+            BulkFault::Runner(_) | BulkFault::OtherAnswer | BulkFault::Own(_) => BringFault::Other(fault.to_string()),
+        }
+    }
+}
+
+impl BulkFault {
     /// As what it counts: nobody's fault, whatever it is.
     pub fn failure(&self, to: &ProcessName) -> InfrastructureFailure {
         match self {
-            BringFault::Own(why) if is_no_room(why) => InfrastructureFailure::DiskFull { why: why.clone() },
-            BringFault::Own(_) | BringFault::Link(_) | BringFault::Runner(_) | BringFault::OtherAnswer => {
+            BulkFault::Own(why) if is_no_room(why) => InfrastructureFailure::DiskFull { why: why.clone() },
+            BulkFault::Own(_) | BulkFault::Link(_) | BulkFault::Runner(_) | BulkFault::OtherAnswer => {
                 InfrastructureFailure::Step { step: format!("bringing commits to {to}"), why: self.to_string() }
             }
         }
@@ -137,8 +146,8 @@ impl Bringer {
     /// it stood.
     ///
     /// # Errors
-    /// Infrastructure, always: [`BringFault::failure`].
-    pub async fn bring(&self, to: &ProcessName, run: RunId, commits: &[String]) -> Result<Brought, BringFault> {
+    /// Infrastructure, always: [`BulkFault::failure`].
+    pub async fn bring(&self, to: &ProcessName, run: RunId, commits: &[String]) -> Result<Brought, BulkFault> {
         let turn = Rc::clone(self.shared.turns.borrow_mut().entry(to.clone()).or_default());
         let _turn = turn.lock().await;
         let mut brought = Brought::default();
@@ -152,7 +161,7 @@ impl Bringer {
     ///
     /// # Errors
     /// Infrastructure, always; it may be told again at any time.
-    pub async fn tell_runs(&self, to: &ProcessName, live: Vec<RunId>) -> Result<(), BringFault> {
+    pub async fn tell_runs(&self, to: &ProcessName, live: Vec<RunId>) -> Result<(), BulkFault> {
         match self.shared.ask(to, BulkAsk::Runs { live }).await? {
             BulkAnswer::Noted => Ok(()),
             other => Err(unexpected(other)),
@@ -160,20 +169,20 @@ impl Bringer {
     }
 }
 
-fn unexpected(answer: BulkAnswer) -> BringFault {
+fn unexpected(answer: BulkAnswer) -> BulkFault {
     match answer {
-        BulkAnswer::No(no) => BringFault::Runner(no),
+        BulkAnswer::No(no) => BulkFault::Runner(no),
         BulkAnswer::Tips { .. }
         | BulkAnswer::Stored { .. }
         | BulkAnswer::Taking
         | BulkAnswer::Taken
-        | BulkAnswer::Noted => BringFault::OtherAnswer,
+        | BulkAnswer::Noted => BulkFault::OtherAnswer,
     }
 }
 
 impl Shared {
     /// Asks until it is answered, a few times.
-    async fn ask(&self, to: &ProcessName, ask: BulkAsk) -> Result<BulkAnswer, BringFault> {
+    async fn ask(&self, to: &ProcessName, ask: BulkAsk) -> Result<BulkAnswer, BulkFault> {
         let mut unanswered = 0;
         loop {
             match self.link.ask(to, ask.clone()).await {
@@ -190,9 +199,9 @@ impl Shared {
         run: RunId,
         commits: &[String],
         brought: &mut Brought,
-    ) -> Result<(), BringFault> {
+    ) -> Result<(), BulkFault> {
         let mut builds_on_tips = true;
-        let mut last = BringFault::OtherAnswer;
+        let mut last = BulkFault::OtherAnswer;
         for _ in 0..limits::BULK_TRANSFERS_TRIED_MAX {
             let wanted = commits.to_vec();
             let (missing, tips) = match self.ask(to, BulkAsk::Tips { run, wanted }).await? {
@@ -213,17 +222,17 @@ impl Shared {
                     ready.remove();
                     return Ok(());
                 }
-                Err(BringFault::Runner(no @ BulkNo::MissingBase { .. })) if builds_on_tips => {
+                Err(BulkFault::Runner(no @ BulkNo::MissingBase { .. })) if builds_on_tips => {
                     tracing::info!(%to, %no, "all of it is sent");
                     ready.remove();
                     builds_on_tips = false;
-                    last = BringFault::Runner(no);
+                    last = BulkFault::Runner(no);
                 }
                 // The bytes were changed on their way, or lie wrong on a disk: once more from the start.
-                Err(BringFault::Runner(no @ (BulkNo::WrongHash { .. } | BulkNo::Unsound { .. }))) => {
+                Err(BulkFault::Runner(no @ (BulkNo::WrongHash { .. } | BulkNo::Unsound { .. }))) => {
                     tracing::warn!(%to, %no, "a transfer is sent anew");
                     ready.remove();
-                    last = BringFault::Runner(no);
+                    last = BulkFault::Runner(no);
                 }
                 Err(fault) => return Err(fault),
             }
@@ -232,7 +241,7 @@ impl Shared {
     }
 
     /// The bundle of these commits on those tips: the one that lies there, so that a transfer goes on, or a new one.
-    async fn bundle(&self, commits: &[String], tips: Vec<String>) -> Result<Ready, BringFault> {
+    async fn bundle(&self, commits: &[String], tips: Vec<String>) -> Result<Ready, BulkFault> {
         let (git, folder, commits) = (self.git.clone(), self.folder.clone(), commits.to_vec());
         let making = Arc::clone(&self.making);
         let made = tokio::task::spawn_blocking(move || {
@@ -240,7 +249,7 @@ impl Shared {
             let _making = making.lock().unwrap_or_else(PoisonError::into_inner);
             ready(&git, &folder, &commits, &tips)
         });
-        made.await.map_err(|error| BringFault::Own(error.to_string()))?
+        made.await.map_err(|error| BulkFault::Own(error.to_string()))?
     }
 
     async fn send(
@@ -250,7 +259,7 @@ impl Shared {
         commits: &[String],
         ready: &Ready,
         brought: &mut Brought,
-    ) -> Result<(), BringFault> {
+    ) -> Result<(), BulkFault> {
         let Ready { transfer, total, about, .. } = ready;
         let (transfer, total) = (transfer.clone(), *total);
         let mut cut_short = 0;
@@ -279,7 +288,7 @@ impl Shared {
     }
 
     /// Puts a bundle's bytes there, a few chunks at a time, from where the runner says it stands.
-    async fn put_all(&self, to: &ProcessName, ready: &Ready, brought: &mut Brought) -> Result<(), BringFault> {
+    async fn put_all(&self, to: &ProcessName, ready: &Ready, brought: &mut Brought) -> Result<(), BulkFault> {
         let chunk = limits::BULK_CHUNK_BYTES_MAX as u64;
         let put = |from: u64, bytes: Vec<u8>| BulkAsk::Put {
             transfer: ready.transfer.clone(),
@@ -304,7 +313,7 @@ impl Shared {
                     file.read_exact_at(&mut bytes, from).map(|()| bytes)
                 });
                 let bytes = read.await.map_err(io::Error::other).flatten();
-                let bytes = bytes.map_err(|error| BringFault::Own(format!("the bundle cannot be read: {error}")))?;
+                let bytes = bytes.map_err(|error| BulkFault::Own(format!("the bundle cannot be read: {error}")))?;
                 asks.push(self.link.ask(to, put(from, bytes)));
             }
             let mut farthest = None;
@@ -332,8 +341,8 @@ impl Shared {
 }
 
 /// Finds or makes the bundle on disk. Its name says what it is of, so that the same asked again is the same bytes.
-fn ready(git: &Git, folder: &Path, commits: &[String], tips: &[String]) -> Result<Ready, BringFault> {
-    let own = |error: io::Error| BringFault::Own(format!("{} cannot be written: {error}", folder.display()));
+fn ready(git: &Git, folder: &Path, commits: &[String], tips: &[String]) -> Result<Ready, BulkFault> {
+    let own = |error: io::Error| BulkFault::Own(format!("{} cannot be written: {error}", folder.display()));
     let mut name = Sha256::new();
     for (kind, names) in [("commits", commits), ("on", tips)] {
         name.update(kind);
