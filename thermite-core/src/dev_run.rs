@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::contract::Contract;
+use crate::contract::{Contract, ModelFile};
+use crate::hold::RunnerLoss;
 use crate::ids::{DevRunId, LaneId, RunId};
 use crate::refusal::GaveUp;
 use crate::time::Span;
@@ -30,6 +31,9 @@ pub struct DevRunSpec {
     pub env: Vec<(String, String)>,
     /// What the contract says of limits and leftovers.
     pub contract: Contract,
+    /// The kit's model files, which it may read (rule E4).
+    #[serde(default)]
+    pub models: Vec<ModelFile>,
 }
 
 /// How a run's first process ended.
@@ -81,4 +85,9 @@ pub enum DevRunEnd {
     RigEnded,
     /// The cards were given out anew while it ran; run the command again (rule B9).
     NewSplit,
+    /// Its runner was lost to it while it ran; run the command again (rules E10, E11).
+    RunnerLost {
+        /// How.
+        how: RunnerLoss,
+    },
 }

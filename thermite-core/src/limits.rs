@@ -49,6 +49,36 @@ pub const CARDS_OF_SIDE_MAX: usize = 8;
 /// certificates.
 pub const NEW_SPLIT_MAX: Span = Span::seconds(30);
 
+/// How often the core asks each runner whether it is there (rule E11).
+pub const RUNNER_CHECK_EVERY: Span = Span::seconds(5);
+/// How long an ask of a runner may take; a check that has no answer by then is missed (rule E11).
+pub const RUNNER_ASK_MAX: Span = Span::seconds(4);
+/// Checks missed in a row that make a runner away (rule E11).
+pub const RUNNER_CHECKS_MISSED: u32 = 2;
+/// How long a ticket is good for a start, by the runner's own clock: what comes later was long under way (docs/bus.md).
+pub const TICKET_GOOD: Span = Span::seconds(15);
+/// How long a runner may work on unheard: from the issue of the ticket of the last check or start it heard (rule E11).
+pub const LEASE: Span = Span::seconds(60);
+/// How far into its lease a runner begins its own stop: what is left of it is grace and proof (rule E11).
+pub const LEASE_STOP_AT: Span = Span::seconds(47);
+/// When the core hands on work whose end nobody confirmed: so long after the newest ticket came (rule E11). By then the
+/// lease is over, and a second between two clocks is allowed for.
+pub const HAND_ON_AFTER: Span = Span::seconds(61);
+/// How long a runner keeps an end that the core has not acknowledged.
+pub const RUNNER_ENDED_KEPT: Span = Span::hours(24);
+/// Ends that a runner keeps at once and a check lists; the oldest go first.
+pub const RUNNER_ENDED_MAX: usize = 64;
+/// Lines after which a runner's journal is written anew with what still counts.
+pub const JOURNAL_LINES_MAX: usize = 1_024;
+/// Tickets that a runner remembers: the ones of a lease's length of checks, several times over.
+pub const TICKETS_KEPT: usize = 64;
+/// How often the core asks after a stage's step or an ask that is not answered yet; a hint asks at once.
+pub const RUNNER_TELL_EVERY: Span = Span::seconds(1);
+/// What one ask brings of a development run's output, in bytes.
+pub const RUNNER_OUTPUT_BYTES_MAX: u32 = 256 * 1024;
+/// How long bringing commits and model files to a runner and laying them out may take, before a start (rule A5).
+pub const RUNNER_PREPARE_MAX: Span = Span::minutes(30);
+
 /// How often the CPU driver looks whether the machine is quiet (rule C2): the load average moves in 5 s steps.
 pub const CPU_LOOK_EVERY: Span = Span::seconds(5);
 /// How long the judge waits for a quiet machine before the attempt is an infrastructure failure (rules C2, D1).
@@ -209,6 +239,51 @@ pub const CHANGE_FILES_MAX: usize = 20_000;
 pub const COMMIT_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// The most that all files of such a commit may hold together, in bytes.
 pub const COMMIT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Bytes of a commit transfer that one ask carries (BUS.md): below any bus's default limit, whose raising nobody asks for.
+pub const BULK_CHUNK_BYTES_MAX: usize = 512 * 1024;
+/// Chunks of one transfer on their way at once: more only wait behind each other.
+pub const BULK_WINDOW: usize = 4;
+/// Commits that one ask of a runner's store names.
+pub const BULK_COMMITS_MAX: usize = 64;
+/// Commits that a runner names for a bundle to build on: the newest, which what comes next differs from least.
+pub const BULK_TIPS_MAX: usize = 256;
+/// The largest bundle of commits sent or taken, in bytes: two of the largest commits, badly packed.
+pub const BULK_TRANSFER_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
+/// Unfinished transfers that a runner keeps, or made bundles that a core does, in bytes; the longest untouched go first.
+pub const BULK_LEFTOVERS_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
+/// Unfinished transfers, or made bundles, kept at once: a core brings to few runners at a time.
+pub const BULK_LEFTOVERS_MAX: usize = 8;
+/// How long an unfinished transfer or a made bundle waits to be gone on with.
+pub const BULK_LEFTOVER_KEPT: Span = Span::hours(24);
+/// How long a runner checks a bundle before it answers that it is still at it.
+pub const BULK_TAKE_ANSWER: Span = Span::seconds(2);
+/// How long one git command may take over a bundle: all of a large repository from a slow disk.
+pub const BULK_GIT_MAX: Span = Span::minutes(15);
+/// Unanswered asks in a row after which bringing commits is given up for this time; it goes on where it stood.
+pub const BULK_UNANSWERED_MAX: u32 = 3;
+/// Transfers of one bringing: the thin one, all of it once where its base is missing, and each once again where the bytes
+/// came out wrong.
+pub const BULK_TRANSFERS_TRIED_MAX: u32 = 4;
+/// Runs whose commits a runner keeps; what was kept for the longest untouched one goes first.
+pub const BULK_RUNS_KEPT: usize = 64;
+
+/// Model files that one kit lists (rule E4).
+pub const MODELS_MAX: usize = 32;
+/// The largest model file, in bytes.
+pub const MODEL_BYTES_MAX: u64 = 1024 * 1024 * 1024 * 1024;
+/// The longest URL of a model file, in bytes.
+pub const MODEL_URL_BYTES_MAX: usize = 2_048;
+/// The longest name of a model file, in characters.
+pub const MODEL_NAME_MAX: usize = 128;
+/// Model files kept on one machine, in bytes, unless the setting THERMITE_MODELS_KEEP says otherwise; the longest unused go first.
+pub const MODELS_KEEP_BYTES: u64 = 200 * 1024 * 1024 * 1024;
+/// How long a model file's source may say nothing before the fetch is cut and tried on from where it stands.
+pub const MODEL_SILENT_MAX: Span = Span::seconds(60);
+/// Cuts in a row, with nothing new between them, after which fetching a model file has failed for this time.
+pub const MODEL_CUTS_MAX: u32 = 5;
+/// How long an unfinished model file waits to be gone on with.
+pub const MODEL_PART_KEPT: Span = Span::hours(7 * 24);
+
 /// The most that is hashed of all artefacts of one side, in bytes.
 pub const ARTEFACT_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// How much of a failed command's output its sentence repeats, in bytes.
