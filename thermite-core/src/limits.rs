@@ -233,6 +233,10 @@ pub const TOKEN_OVERLAP_MAX: Span = Span::hours(24 * 7);
 pub const TOKEN_OVERLAP: Span = Span::hours(1);
 /// How exactly a token's last use is kept: one write a minute and token at most.
 pub const TOKEN_USE_NOTED_EVERY: Span = Span::minutes(1);
+/// How long rights on the bus are valid; they are renewed at half of it. Who is not heard of loses them by itself.
+pub const CREDENTIAL_VALID: Span = Span::hours(24);
+/// How long after an ask a supervisor may answer it on the bus: fetching a large bundle comes before the answer.
+pub const BUS_ANSWER_MAX: Span = Span::minutes(5);
 /// The longest path or revision in a REST request, in bytes: Linux's PATH_MAX.
 pub const REST_TEXT_BYTES_MAX: usize = 4_096;
 /// Environment variables that one development run may be given.
