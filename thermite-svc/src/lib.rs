@@ -4,9 +4,11 @@
 
 pub mod backup;
 pub mod budget;
+pub mod bus;
 pub mod cards;
 pub mod device_lock;
 pub mod folder;
+pub mod harness;
 pub mod input_log;
 pub mod metrics;
 pub mod plain;
