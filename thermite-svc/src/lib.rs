@@ -18,4 +18,5 @@ pub mod serve;
 pub mod server;
 pub mod settings;
 pub mod size;
+pub mod supervisor;
 pub mod tokens;
