@@ -49,6 +49,36 @@ pub const CARDS_OF_SIDE_MAX: usize = 8;
 /// certificates.
 pub const NEW_SPLIT_MAX: Span = Span::seconds(30);
 
+/// How often the core asks each runner whether it is there (rule E11).
+pub const RUNNER_CHECK_EVERY: Span = Span::seconds(5);
+/// How long an ask of a runner may take; a check that has no answer by then is missed (rule E11).
+pub const RUNNER_ASK_MAX: Span = Span::seconds(4);
+/// Checks missed in a row that make a runner away (rule E11).
+pub const RUNNER_CHECKS_MISSED: u32 = 2;
+/// How long a ticket is good for a start, by the runner's own clock: what comes later was long under way (docs/bus.md).
+pub const TICKET_GOOD: Span = Span::seconds(15);
+/// How long a runner may work on unheard: from the issue of the ticket of the last check or start it heard (rule E11).
+pub const LEASE: Span = Span::seconds(60);
+/// How far into its lease a runner begins its own stop: what is left of it is grace and proof (rule E11).
+pub const LEASE_STOP_AT: Span = Span::seconds(47);
+/// When the core hands on work whose end nobody confirmed: so long after the newest ticket came (rule E11). By then the
+/// lease is over, and a second between two clocks is allowed for.
+pub const HAND_ON_AFTER: Span = Span::seconds(61);
+/// How long a runner keeps an end that the core has not acknowledged.
+pub const RUNNER_ENDED_KEPT: Span = Span::hours(24);
+/// Ends that a runner keeps at once and a check lists; the oldest go first.
+pub const RUNNER_ENDED_MAX: usize = 64;
+/// Lines after which a runner's journal is written anew with what still counts.
+pub const JOURNAL_LINES_MAX: usize = 1_024;
+/// Tickets that a runner remembers: the ones of a lease's length of checks, several times over.
+pub const TICKETS_KEPT: usize = 64;
+/// How often the core asks after a stage's step or an ask that is not answered yet; a hint asks at once.
+pub const RUNNER_TELL_EVERY: Span = Span::seconds(1);
+/// What one ask brings of a development run's output, in bytes.
+pub const RUNNER_OUTPUT_BYTES_MAX: u32 = 256 * 1024;
+/// How long bringing commits and model files to a runner and laying them out may take, before a start (rule A5).
+pub const RUNNER_PREPARE_MAX: Span = Span::minutes(30);
+
 /// How often the CPU driver looks whether the machine is quiet (rule C2): the load average moves in 5 s steps.
 pub const CPU_LOOK_EVERY: Span = Span::seconds(5);
 /// How long the judge waits for a quiet machine before the attempt is an infrastructure failure (rules C2, D1).

@@ -13,6 +13,10 @@ use crate::hold::StopCause;
 use crate::ids::Holder;
 use crate::time::Moment;
 
+mod journal;
+
+pub use journal::JournalLine;
+
 /// A runner as its core sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]

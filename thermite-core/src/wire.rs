@@ -12,8 +12,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::contract::{Contract, Target};
-use crate::dev_run::Exit;
-use crate::hold::HoldEnd;
+use crate::hold::{HoldEnd, StopCause};
 use crate::ids::{DevRunId, LaneId, RunId};
 use crate::job::{JobSpec, StageKind};
 use crate::time::Span;
@@ -101,20 +100,27 @@ pub struct Ask {
     pub what: SlotAsk,
 }
 
+/// A name for one check's answer: what it renews is counted from the moment it was given, by the runner's own clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Ticket {
+    /// The supervisor's start that gave it: another one knows it not.
+    pub boot: Uuid,
+    /// One higher with each answer of that start.
+    pub number: u64,
+}
+
 /// What is asked of a runner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum SlotAsk {
-    /// Are you there, and what do you do? Renews the lease to its ticket's issue + [`LEASE`](crate::limits).
+    /// Are you there, and what do you do? Renews the lease to its ticket's issue + [`LEASE`](crate::limits::LEASE).
     Check {
         /// The ticket of the newest answer that the core had; none at first.
-        ticket: Option<u64>,
+        ticket: Option<Ticket>,
     },
     /// Accept this work under a fresh grant, once.
     Start {
-        /// The boot that the core believes in.
-        boot: Uuid,
         /// The ticket of the newest answer that the core had; renews the lease as a check does.
-        ticket: u64,
+        ticket: Ticket,
         /// The hold's number: rises for each runner.
         grant: u64,
         /// What.
@@ -135,8 +141,8 @@ pub enum SlotAsk {
     Stop {
         /// The grant.
         grant: u64,
-        /// Whether SIGTERM and grace come first.
-        gently: bool,
+        /// Why: the end says it, unless the work had another cause first (rule A10).
+        cause: StopCause,
     },
     /// What is known of that grant?
     Tell {
@@ -268,7 +274,7 @@ pub enum SlotNo {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Checked {
     /// Good for a start for 15 s by the runner's own clock; the core's next check or start names it.
-    pub ticket: u64,
+    pub ticket: Ticket,
     /// How many runners the process serves.
     pub serves: u16,
     /// The highest grant that was ever accepted or burnt there.
@@ -318,30 +324,18 @@ pub struct Standing {
 pub enum Progress {
     /// Accepted, and not yet begun.
     Accepted,
-    /// It runs.
-    Running,
+    /// It runs: a stage from its acceptance on, a development run from its start (exec).
+    Running {
+        /// For how long, by the runner's clock.
+        since_start: Span,
+    },
     /// It is being stopped; not over before the proof.
     Stopping,
     /// It is over, or was never begun and never will be.
     Over {
-        /// How; `NotStarted` for a burnt number.
-        end: GrantEnd,
-        /// From its start to its exit, by the runner's clock.
-        ran: Span,
+        /// How, as a hold of a local device ends: `NotStarted` for a burnt number.
+        end: HoldEnd,
     },
-}
-
-/// How a grant ended.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum GrantEnd {
-    /// As a hold of a local device ends.
-    Hold(HoldEnd),
-    /// The development run's first process ended by itself, and all of it is proved gone.
-    Exited(Exit),
-    /// The lease ran out: the runner stopped it by itself and proved it gone.
-    LeaseOver,
-    /// The supervisor or the harness died with it; what was left is proved gone.
-    LostInRestart,
 }
 
 /// How it stands with a stage's step.

@@ -92,9 +92,11 @@ pub(crate) fn of_dev_run(end: &DevRunEnd) -> u8 {
         DevRunEnd::LimitReached { .. } => LIMIT,
         DevRunEnd::Cancelled => CANCELLED,
         DevRunEnd::GaveUp { .. } => GAVE_UP,
-        DevRunEnd::NotStarted { .. } | DevRunEnd::NotProved { .. } | DevRunEnd::RigEnded | DevRunEnd::NewSplit => {
-            INFRASTRUCTURE
-        }
+        DevRunEnd::NotStarted { .. }
+        | DevRunEnd::NotProved { .. }
+        | DevRunEnd::RigEnded
+        | DevRunEnd::NewSplit
+        | DevRunEnd::RunnerLost { .. } => INFRASTRUCTURE,
     }
 }
 
@@ -138,6 +140,7 @@ fn low_byte(code: i32) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use thermite_core::hold::RunnerLoss;
     use thermite_core::job::ChangeStep;
     use thermite_core::refusal::GaveUp;
     use thermite_core::time::Span;
@@ -168,6 +171,7 @@ mod tests {
             (DevRunEnd::NotProved { why: "pid 7".into() }, 70),
             (DevRunEnd::RigEnded, 70),
             (DevRunEnd::NewSplit, 70),
+            (DevRunEnd::RunnerLost { how: RunnerLoss::Away }, 70),
         ];
         for (end, code) in table {
             assert_eq!(of_dev_run(&end), code, "{end:?}");
