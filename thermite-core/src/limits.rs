@@ -356,9 +356,7 @@ pub const BUS_CONNECT_MAX: Span = Span::seconds(5);
 pub const BUS_RECONNECT_STEP: Span = Span::millis(200);
 /// The longest wait before the bus is tried again (rule E11): there is no last try.
 pub const BUS_RECONNECT_MOST: Span = Span::seconds(2);
-/// How long an ask over the bus may take; a check that has no answer by then is missed (rule E11).
-pub const BUS_ASK_MAX: Span = Span::seconds(4);
-/// How often an ask that nobody listens for is tried again within [`BUS_ASK_MAX`]: who has just connected is heard of
+/// How often an ask that nobody listens for is tried again within [`RUNNER_ASK_MAX`]: who has just connected is heard of
 /// by the server a moment later.
 pub const BUS_NOBODY_LISTENS_RETRY: Span = Span::millis(500);
 /// How long one ask for bulk (a chunk of a bundle) may take on its own connection.

@@ -6,4 +6,6 @@
 pub mod asking;
 pub mod codec;
 pub mod connection;
+pub mod nats;
+pub mod runner_side;
 pub mod subjects;

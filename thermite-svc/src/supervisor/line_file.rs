@@ -29,13 +29,13 @@ impl LineFile {
     /// # Errors
     /// Where the file cannot be had, or a line that was durable does not hold.
     pub fn open(path: &Path) -> io::Result<(LineFile, Vec<String>, u64)> {
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
         sync_folder(path)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let (lines, whole) = read(&bytes).map_err(|at| {
-            let said = format!("{} is damaged at byte {at}: a line that was written whole does not hold", path.display());
+            let said =
+                format!("{} is damaged at byte {at}: a line that was written whole does not hold", path.display());
             io::Error::new(io::ErrorKind::InvalidData, said)
         })?;
         let torn = bytes.len() as u64 - whole;
