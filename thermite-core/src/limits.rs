@@ -365,6 +365,8 @@ pub const BULK_ASK_MAX: Span = Span::seconds(20);
 pub const BUS_ASKS_AT_ONCE: usize = 32;
 /// How long control may take to answer a supervisor.
 pub const CONTROL_ANSWER_MAX: Span = Span::seconds(10);
+/// The first wait before control is asked again for rights on the bus; each further one is twice as long.
+pub const CONTROL_RETRY_LEAST: Span = Span::seconds(2);
 /// The longest wait before control is asked again for rights on the bus.
 pub const CONTROL_RETRY_MOST: Span = Span::seconds(30);
 
