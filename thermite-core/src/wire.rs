@@ -134,6 +134,8 @@ pub enum SlotAsk {
         grant: u64,
         /// The step's number, one higher with each.
         number: u32,
+        /// What it is a step of.
+        of: Box<StepOf>,
         /// The [`StageStep`](crate::stage::StageStep).
         step: Document,
     },
@@ -187,19 +189,23 @@ pub enum Work {
         /// The commit to lay out: the lane's starting point with its change.
         commit: String,
     },
-    /// One stage of a job, step by step as the core asks.
-    Stage {
-        /// The job with all that is pinned.
-        job: Arc<JobSpec>,
-        /// Which stage.
-        stage: StageKind,
-        /// Which attempt, from 1.
-        attempt: u32,
-    },
+    /// One stage of a job, step by step as the core asks: each step names its job.
+    Stage,
+}
+
+/// The stage that a step belongs to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepOf {
+    /// The job with all that is pinned.
+    pub job: Arc<JobSpec>,
+    /// Which stage.
+    pub stage: StageKind,
+    /// Which attempt, from 1.
+    pub attempt: u32,
 }
 
 /// What a runner answers.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Answer {
     /// The supervisor's start that answers.
     pub boot: Uuid,
@@ -208,7 +214,7 @@ pub struct Answer {
 }
 
 /// What is said to an ask.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SlotAnswer {
     /// To a check.
     Checked(Box<Checked>),
@@ -233,7 +239,8 @@ pub enum SlotAnswer {
     No(SlotNo),
 }
 
-/// Why a runner does not do what is asked: nothing of it happened, nor will (BUS.md).
+/// Why a runner does not do what is asked: nothing of it happened, nor will. A grant that is not started for such a
+/// cause is burnt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 pub enum SlotNo {
     /// A newer core, or a higher grant, was here.
@@ -262,6 +269,12 @@ pub enum SlotNo {
         /// How many.
         serves: u16,
     },
+    /// Nothing is known of that grant.
+    #[error("nothing is known of grant {grant}")]
+    Unknown {
+        /// The grant.
+        grant: u64,
+    },
     /// It cannot start anything now: its harness is not there, its disk is full or failing.
     #[error("{why}")]
     NotAble {
@@ -271,7 +284,7 @@ pub enum SlotNo {
 }
 
 /// A check's answer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Checked {
     /// Good for a start for 15 s by the runner's own clock; the core's next check or start names it.
     pub ticket: Ticket,
@@ -283,12 +296,15 @@ pub struct Checked {
     pub facts: Option<SlotFacts>,
     /// Why it takes no work now, where it does not: its harness is away, it is out of service, its disk is full.
     pub unable: Option<String>,
+    /// How often the device went out of service by a fault since the supervisor's start: what is known of its noise is
+    /// not to be used any more (rule B10).
+    pub faults: u32,
     /// What it has: running, or ended and not yet acknowledged; lowest grant first.
     pub grants: Vec<Standing>,
 }
 
 /// What a runner's device is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SlotFacts {
     /// Its kind.
     pub target: Target,
@@ -309,10 +325,12 @@ pub struct SlotFacts {
 }
 
 /// How it stands with a grant.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Standing {
     /// The grant.
     pub grant: u64,
+    /// The development run it is for; none for a judge's stage.
+    pub dev_run: Option<DevRunId>,
     /// How far it is.
     pub at: Progress,
     /// The newest step of a stage and what came of it, where one was asked for.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::hold::HoldEnd;
+use crate::ids::DevRunId;
 
 /// One line of a runner's journal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -12,6 +13,8 @@ pub enum JournalLine {
     Accepted {
         /// The grant.
         grant: u64,
+        /// The development run it is for; none for a judge's stage.
+        dev_run: Option<DevRunId>,
     },
     /// A grant's work is over; nothing of it is left.
     Ended {
