@@ -20,8 +20,10 @@ use thermite_core::readiness::Reading;
 use thermite_core::record::{AttemptAudit, VerdictRecord};
 use thermite_core::refusal::Refusal;
 use thermite_core::run::RunSpec;
+use thermite_core::runner::JournalLine;
 use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::{Moment, Span};
+use thermite_core::wire::{Answer, Ask, ProcessName};
 
 use crate::rig::No;
 
@@ -468,6 +470,82 @@ impl InputLog for NoInputLog {
     }
 
     fn write(&self, _: Line) {}
+}
+
+/// An ask over the bus that was not answered as it should be: whether it was taken is unknown.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LinkFault {
+    /// No answer within the time limit.
+    #[error("no answer")]
+    NoAnswer,
+    /// The core's own link is down.
+    #[error("the bus is away")]
+    Down,
+    /// The other side speaks another version of the wire.
+    #[error("it speaks wire version {version}")]
+    OtherWire {
+        /// Its version.
+        version: u32,
+    },
+    /// What came back cannot be read.
+    #[error("the answer cannot be read: {0}")]
+    Garbled(String),
+}
+
+/// The core's side of the bus to its runners.
+pub trait RunnerLink {
+    /// Asks a runner's process once, with a time limit of [`RUNNER_ASK_MAX`](thermite_core::limits::RUNNER_ASK_MAX); that
+    /// nobody listens there is tried again within it. Nothing is sent while the link is down. What was not answered may
+    /// still arrive, much later.
+    fn ask(&self, to: &ProcessName, ask: Ask) -> LocalBoxFuture<'static, Result<Answer, LinkFault>>;
+    /// Whether the core's own link is up.
+    fn is_up(&self) -> bool;
+    /// Answers at the process's next hint that there is something to fetch. Hints may be lost.
+    fn hinted(&self, to: &ProcessName) -> LocalBoxFuture<'static, ()>;
+    /// Brings the commits that the process's store lacks, for a run's work (rule E4). Goes on where it stood; a fault or
+    /// a sentence ends this try.
+    fn bring(
+        &self,
+        to: &ProcessName,
+        run: RunId,
+        commits: Vec<String>,
+    ) -> LocalBoxFuture<'static, Result<(), BringFault>>;
+}
+
+/// Commits could not be brought to a runner.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BringFault {
+    /// The way there failed; it goes on where it stood.
+    #[error("{0}")]
+    Link(#[from] LinkFault),
+    /// Not by the way: a disk without room, a store without those commits. Infrastructure.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Makes a commit of a lane's tree for a runner (rule E5).
+pub trait LaneChanges {
+    /// The commit of the lane's starting point with its change applied; the lane's index stays byte for byte as it was.
+    /// The error is a sentence: infrastructure.
+    fn commit_of(&self, spec: DevRunSpec) -> LocalBoxFuture<'static, Result<String, String>>;
+}
+
+/// Where the output of a development run on a runner is kept on the core, for [`Outputs`] to read.
+pub trait RemoteOutputs {
+    /// How many bytes of all that the run wrote were taken so far; the next ask begins there.
+    fn taken(&self, dev_run: DevRunId) -> u64;
+    /// Takes what a runner gave. What does not follow on what there is was asked for twice, and is left out.
+    fn take(&self, dev_run: DevRunId, slice: OutputSlice) -> LocalBoxFuture<'static, Result<(), RecordsFault>>;
+}
+
+/// A runner's memory of its grants, one file a runner (docs/bus.md).
+pub trait Journal {
+    /// All that is written down, in order; a torn last line is none.
+    fn load(&self) -> LocalBoxFuture<'static, Result<Vec<JournalLine>, RecordsFault>>;
+    /// Writes lines down; answers once they are durable. Lines become durable in the order of the calls.
+    fn append(&self, lines: Vec<JournalLine>) -> LocalBoxFuture<'static, Result<(), RecordsFault>>;
+    /// Puts these in place of all that is written down, at once and durably.
+    fn replace(&self, lines: Vec<JournalLine>) -> LocalBoxFuture<'static, Result<(), RecordsFault>>;
 }
 
 /// How the rig is set up.

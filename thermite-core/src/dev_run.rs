@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::Contract;
+use crate::hold::RunnerLoss;
 use crate::ids::{DevRunId, LaneId, RunId};
 use crate::refusal::GaveUp;
 use crate::time::Span;
@@ -81,4 +82,9 @@ pub enum DevRunEnd {
     RigEnded,
     /// The cards were given out anew while it ran; run the command again (rule B9).
     NewSplit,
+    /// Its runner was lost to it while it ran; run the command again (rules E10, E11).
+    RunnerLost {
+        /// How.
+        how: RunnerLoss,
+    },
 }

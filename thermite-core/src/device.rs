@@ -629,6 +629,7 @@ impl Device {
                     | StopCause::LimitReached { .. }
                     | StopCause::RigEnding
                     | StopCause::NewSplit
+                    | StopCause::RunnerLost { .. }
                     | StopCause::RunEnded
                     | StopCause::WaitedTooLong => true,
                     StopCause::StageOver | StopCause::Exited { .. } | StopCause::StartFailed { .. } => false,

@@ -22,6 +22,11 @@ pub enum StopCause {
     RigEnding,
     /// The cards are given out anew (rule B9).
     NewSplit,
+    /// The runner it is on is no longer its own, or was not heard of (rules E10, E11): nobody's failure.
+    RunnerLost {
+        /// How.
+        how: RunnerLoss,
+    },
     /// It held the device up to its limit (rule A5).
     LimitReached {
         /// The limit.
@@ -39,6 +44,21 @@ pub enum StopCause {
         /// The cause.
         why: String,
     },
+}
+
+/// How work loses its runner: it goes back to its place in the line, and nothing counts against it (rules E10, E11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum RunnerLoss {
+    /// It missed its checks, or heard none: by its lease's end nothing of the work is left (rule E11).
+    Away,
+    /// Its process died with the work; what was left of that is proved gone.
+    Restarted,
+    /// It was given another pool (rule E10).
+    NewPool,
+    /// It was taken off the rig's list (rule E10).
+    TakenAway,
 }
 
 /// How a hold ended, as the device says it to the pool and the pool to the holder.

@@ -485,6 +485,7 @@ impl Lane {
                 StopCause::RunEnded => DevRunEnd::GaveUp { why: GaveUp::RunEnded },
                 StopCause::RigEnding => DevRunEnd::RigEnded,
                 StopCause::NewSplit => DevRunEnd::NewSplit,
+                StopCause::RunnerLost { how } => DevRunEnd::RunnerLost { how },
                 StopCause::StartFailed { why } => DevRunEnd::NotStarted { why },
                 StopCause::StageOver => DevRunEnd::Cancelled,
             },
@@ -547,6 +548,7 @@ fn stopped_unstarted(stop: Option<StopCause>) -> DevRunEnd {
         Some(StopCause::RunEnded) => DevRunEnd::GaveUp { why: GaveUp::RunEnded },
         Some(StopCause::RigEnding) => DevRunEnd::RigEnded,
         Some(StopCause::NewSplit) => DevRunEnd::NewSplit,
+        Some(StopCause::RunnerLost { how }) => DevRunEnd::RunnerLost { how },
         Some(StopCause::WaitedTooLong) => DevRunEnd::GaveUp { why: GaveUp::OutOfService },
         Some(
             StopCause::Cancelled

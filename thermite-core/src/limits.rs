@@ -49,6 +49,36 @@ pub const CARDS_OF_SIDE_MAX: usize = 8;
 /// certificates.
 pub const NEW_SPLIT_MAX: Span = Span::seconds(30);
 
+/// How often the core asks each runner whether it is there (rule E11).
+pub const RUNNER_CHECK_EVERY: Span = Span::seconds(5);
+/// How long an ask of a runner may take; a check that has no answer by then is missed (rule E11).
+pub const RUNNER_ASK_MAX: Span = Span::seconds(4);
+/// Checks missed in a row that make a runner away (rule E11).
+pub const RUNNER_CHECKS_MISSED: u32 = 2;
+/// How long a ticket is good for a start, by the runner's own clock: what comes later was long under way (docs/bus.md).
+pub const TICKET_GOOD: Span = Span::seconds(15);
+/// How long a runner may work on unheard: from the issue of the ticket of the last check or start it heard (rule E11).
+pub const LEASE: Span = Span::seconds(60);
+/// How far into its lease a runner begins its own stop: what is left of it is grace and proof (rule E11).
+pub const LEASE_STOP_AT: Span = Span::seconds(47);
+/// When the core hands on work whose end nobody confirmed: so long after the newest ticket came (rule E11). By then the
+/// lease is over, and a second between two clocks is allowed for.
+pub const HAND_ON_AFTER: Span = Span::seconds(61);
+/// How long a runner keeps an end that the core has not acknowledged.
+pub const RUNNER_ENDED_KEPT: Span = Span::hours(24);
+/// Ends that a runner keeps at once and a check lists; the oldest go first.
+pub const RUNNER_ENDED_MAX: usize = 64;
+/// Lines after which a runner's journal is written anew with what still counts.
+pub const JOURNAL_LINES_MAX: usize = 1_024;
+/// Tickets that a runner remembers: the ones of a lease's length of checks, several times over.
+pub const TICKETS_KEPT: usize = 64;
+/// How often the core asks after a stage's step or an ask that is not answered yet; a hint asks at once.
+pub const RUNNER_TELL_EVERY: Span = Span::seconds(1);
+/// What one ask brings of a development run's output, in bytes.
+pub const RUNNER_OUTPUT_BYTES_MAX: u32 = 256 * 1024;
+/// How long bringing commits and model files to a runner and laying them out may take, before a start (rule A5).
+pub const RUNNER_PREPARE_MAX: Span = Span::minutes(30);
+
 /// How often the CPU driver looks whether the machine is quiet (rule C2): the load average moves in 5 s steps.
 pub const CPU_LOOK_EVERY: Span = Span::seconds(5);
 /// How long the judge waits for a quiet machine before the attempt is an infrastructure failure (rules C2, D1).
@@ -317,3 +347,49 @@ pub const INPUT_LOG_BYTES_MAX: u64 = 128 * 1024 * 1024;
 pub const INPUT_LOG_GATHERED: Span = Span::millis(5);
 /// Entries of the input log on their way to the disk; beyond them entries are left out, counted, and a segment begins.
 pub const INPUT_LOG_WAITING_MAX: usize = 8_192;
+
+/// How long a frame on the bus may be, in bytes, either way: below the 1 MiB that every NATS server takes unless told
+/// otherwise, with room for subjects and headers.
+pub const WIRE_FRAME_BYTES_MAX: usize = 1_000_000;
+/// How often the bus's server is pinged: a paused one is noticed after three. The client's own minute means minutes.
+pub const BUS_PING_EVERY: Span = Span::seconds(2);
+/// How long opening a connection to the bus may take before it is tried anew.
+pub const BUS_CONNECT_MAX: Span = Span::seconds(5);
+/// The first wait before the bus is tried again, and by how much each further one is longer; up to a quarter is luck,
+/// so that runners do not all come back in one moment.
+pub const BUS_RECONNECT_STEP: Span = Span::millis(200);
+/// The longest wait before the bus is tried again (rule E11): there is no last try.
+pub const BUS_RECONNECT_MOST: Span = Span::seconds(2);
+/// How often an ask that nobody listens for is tried again within [`RUNNER_ASK_MAX`]: who has just connected is heard of
+/// by the server a moment later.
+pub const BUS_NOBODY_LISTENS_RETRY: Span = Span::millis(500);
+/// How long one ask for bulk (a chunk of a bundle) may take on its own connection.
+pub const BULK_ASK_MAX: Span = Span::seconds(20);
+/// Asks that a runner answers at once; what comes beyond waits its turn.
+pub const BUS_ASKS_AT_ONCE: usize = 32;
+/// How long control may take to answer a supervisor.
+pub const CONTROL_ANSWER_MAX: Span = Span::seconds(10);
+/// The first wait before control is asked again for rights on the bus; each further one is twice as long.
+pub const CONTROL_RETRY_LEAST: Span = Span::seconds(2);
+/// The longest wait before control is asked again for rights on the bus.
+pub const CONTROL_RETRY_MOST: Span = Span::seconds(30);
+
+/// How long a frame between supervisor and harness may be, in bytes: a stage's longest report with room to spare.
+pub const HARNESS_FRAME_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How long a harness waits for its supervisor's first words, and it for the harness's: who connects and says nothing
+/// does not keep others out.
+pub const HARNESS_HELLO_MAX: Span = Span::seconds(5);
+/// How long a supervisor waits before it tries its harness again.
+pub const HARNESS_RETRY_EVERY: Span = Span::millis(200);
+/// How long a supervisor waits for a harness that has gone before it gives up a proof (rule A7): one that was killed is
+/// started anew and sweeps first.
+pub const HARNESS_BACK_MAX: Span = Span::seconds(9);
+/// How often a supervisor tells its harness that it is there, and hears the same of it.
+pub const HARNESS_ALIVE_EVERY: Span = Span::seconds(2);
+/// After this long without a word from its supervisor a harness ends all that runs, and a supervisor leaves a harness that
+/// says nothing: a supervisor that is stopped cannot end work whose lease runs out (rule E11), and this comes before.
+pub const HARNESS_SILENCE_MAX: Span = Span::seconds(20);
+/// How long a harness rests before it sweeps again where something is left.
+pub const HARNESS_SWEEP_EVERY: Span = Span::seconds(1);
+/// How long a line of a runner's journal may be, in bytes.
+pub const JOURNAL_LINE_BYTES_MAX: usize = 8 * 1024 * 1024;

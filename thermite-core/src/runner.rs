@@ -13,6 +13,12 @@ use crate::hold::StopCause;
 use crate::ids::Holder;
 use crate::time::Moment;
 
+mod journal;
+mod slot;
+
+pub use journal::JournalLine;
+pub use slot::{Heard, Slot, SlotEffect, SlotInput};
+
 /// A runner as its core sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -87,6 +93,11 @@ pub enum WhyNot {
     Drained,
     /// Its disk is below the floor.
     DiskFull,
+    /// It says itself that it cannot.
+    Unable {
+        /// Its words.
+        says: String,
+    },
 }
 
 impl RunnerState {
@@ -107,6 +118,7 @@ impl fmt::Display for WhyNot {
             WhyNot::NoPool => f.write_str("it is given no pool"),
             WhyNot::OtherWire { has, wants } => write!(f, "it speaks wire version {has}; the core speaks {wants}"),
             WhyNot::Drained => f.write_str("it is drained; undrain it to give it runs again"),
+            WhyNot::Unable { says } => f.write_str(says),
             WhyNot::DiskFull => f.write_str("its disk is full; it takes runs again when there is room"),
         }
     }

@@ -1,6 +1,7 @@
 //! The exact sentences of the rules, once.
 
 use crate::block::{ThrowCause, ThrownFor};
+use crate::hold::RunnerLoss;
 use crate::time::Span;
 
 /// Rule A6: the holder of that moment was the judge, or there was none and the judge had work.
@@ -15,6 +16,15 @@ pub const DIAGNOSTIC_ONLY: &str = "diagnostic only: this number never counts";
 pub const NOT_PROVED: &str = "not proved";
 /// Rule B9: what a lane is told whose development run a new split ended.
 pub const NEW_SPLIT: &str = "the cards were given out anew while it ran; run the command again";
+/// Rules E10, E11: what a lane is told whose development run lost its runner.
+pub const fn runner_lost(how: RunnerLoss) -> &'static str {
+    match how {
+        RunnerLoss::Away => "its runner went away while it ran; run the command again",
+        RunnerLoss::Restarted => "its runner started anew while it ran; run the command again",
+        RunnerLoss::NewPool => "its runner was given another pool while it ran; run the command again",
+        RunnerLoss::TakenAway => "its runner was taken away while it ran; run the command again",
+    }
+}
 /// Rule D5: a confirmed win whose champion is no longer the champion.
 pub const WIN_NOT_ADOPTED: &str = "win, not adopted: the champion moved";
 /// What a record says of a time that the candidate itself could have reached (docs/judging.md, two timers).

@@ -9,7 +9,7 @@ use crate::block::{ThrowCause, TriedBlock};
 use crate::dev_run::{DevRunEnd, Exit};
 use crate::device::DeviceView;
 use crate::fold::{Behind, DevRunHistory, JobHistory, RunHistory};
-use crate::hold::StopCause;
+use crate::hold::{RunnerLoss, StopCause};
 use crate::ids::{DevRunId, HoldId, JobId, MemberId, RunId};
 use crate::job::{ChangeStep, JobOutcome};
 use crate::limits;
@@ -173,6 +173,11 @@ fn why_dev_run_ended(end: &DevRunEnd, behind: Option<&Behind>) -> Vec<String> {
         DevRunEnd::Cancelled => first("its lane cancelled it, or its caller was gone"),
         DevRunEnd::LimitReached { .. } => first("its limit (rule A5)"),
         DevRunEnd::NewSplit => first("the cards were given out anew (rule B9)"),
+        DevRunEnd::RunnerLost { how: RunnerLoss::Away } => first("its runner missed its checks (rule E11)"),
+        DevRunEnd::RunnerLost { how: RunnerLoss::Restarted } => first("its runner's process died"),
+        DevRunEnd::RunnerLost { how: RunnerLoss::NewPool | RunnerLoss::TakenAway } => {
+            first("somebody changed the rig's runners (rule E10)")
+        }
         DevRunEnd::RigEnded => first("the rig itself ended or was killed"),
         DevRunEnd::Exited { .. } => first("its own end"),
         DevRunEnd::NotStarted { .. } => first("its start failed"),
@@ -289,6 +294,7 @@ pub fn dev_run_end(end: &DevRunEnd) -> String {
         DevRunEnd::NotStarted { why } => format!("not started: {why}"),
         DevRunEnd::NotProved { why } => format!("{}: {why}", texts::NOT_PROVED),
         DevRunEnd::NewSplit => texts::NEW_SPLIT.to_owned(),
+        DevRunEnd::RunnerLost { how } => texts::runner_lost(*how).to_owned(),
         DevRunEnd::RigEnded => "the rig ended while it ran; run the command again".to_owned(),
     }
 }
@@ -322,6 +328,10 @@ pub fn stop_cause(cause: &StopCause) -> String {
         StopCause::RunEnded => "its run ended".to_owned(),
         StopCause::RigEnding => "the rig is ending".to_owned(),
         StopCause::NewSplit => "the cards are being given out anew".to_owned(),
+        StopCause::RunnerLost { how: RunnerLoss::Away } => "its runner was away".to_owned(),
+        StopCause::RunnerLost { how: RunnerLoss::Restarted } => "its runner's process died".to_owned(),
+        StopCause::RunnerLost { how: RunnerLoss::NewPool } => "its runner is given another pool".to_owned(),
+        StopCause::RunnerLost { how: RunnerLoss::TakenAway } => "its runner is taken away".to_owned(),
         StopCause::LimitReached { limit } => format!("it reached its limit of {limit}"),
         StopCause::Exited { .. } => "it ended".to_owned(),
         StopCause::StartFailed { why } => format!("it could not be started: {why}"),

@@ -12,8 +12,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::contract::{Contract, Target};
-use crate::dev_run::Exit;
-use crate::hold::HoldEnd;
+use crate::hold::{HoldEnd, StopCause};
 use crate::ids::{DevRunId, LaneId, RunId};
 use crate::job::{JobSpec, StageKind};
 use crate::time::Span;
@@ -101,20 +100,27 @@ pub struct Ask {
     pub what: SlotAsk,
 }
 
+/// A name for one check's answer: what it renews is counted from the moment it was given, by the runner's own clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Ticket {
+    /// The supervisor's start that gave it: another one knows it not.
+    pub boot: Uuid,
+    /// One higher with each answer of that start.
+    pub number: u64,
+}
+
 /// What is asked of a runner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum SlotAsk {
-    /// Are you there, and what do you do? Renews the lease to its ticket's issue + [`LEASE`](crate::limits).
+    /// Are you there, and what do you do? Renews the lease to its ticket's issue + [`LEASE`](crate::limits::LEASE).
     Check {
         /// The ticket of the newest answer that the core had; none at first.
-        ticket: Option<u64>,
+        ticket: Option<Ticket>,
     },
     /// Accept this work under a fresh grant, once.
     Start {
-        /// The boot that the core believes in.
-        boot: Uuid,
         /// The ticket of the newest answer that the core had; renews the lease as a check does.
-        ticket: u64,
+        ticket: Ticket,
         /// The hold's number: rises for each runner.
         grant: u64,
         /// What.
@@ -128,6 +134,8 @@ pub enum SlotAsk {
         grant: u64,
         /// The step's number, one higher with each.
         number: u32,
+        /// What it is a step of.
+        of: Box<StepOf>,
         /// The [`StageStep`](crate::stage::StageStep).
         step: Document,
     },
@@ -135,8 +143,8 @@ pub enum SlotAsk {
     Stop {
         /// The grant.
         grant: u64,
-        /// Whether SIGTERM and grace come first.
-        gently: bool,
+        /// Why: the end says it, unless the work had another cause first (rule A10).
+        cause: StopCause,
     },
     /// What is known of that grant?
     Tell {
@@ -181,19 +189,23 @@ pub enum Work {
         /// The commit to lay out: the lane's starting point with its change.
         commit: String,
     },
-    /// One stage of a job, step by step as the core asks.
-    Stage {
-        /// The job with all that is pinned.
-        job: Arc<JobSpec>,
-        /// Which stage.
-        stage: StageKind,
-        /// Which attempt, from 1.
-        attempt: u32,
-    },
+    /// One stage of a job, step by step as the core asks: each step names its job.
+    Stage,
+}
+
+/// The stage that a step belongs to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepOf {
+    /// The job with all that is pinned.
+    pub job: Arc<JobSpec>,
+    /// Which stage.
+    pub stage: StageKind,
+    /// Which attempt, from 1.
+    pub attempt: u32,
 }
 
 /// What a runner answers.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Answer {
     /// The supervisor's start that answers.
     pub boot: Uuid,
@@ -202,7 +214,7 @@ pub struct Answer {
 }
 
 /// What is said to an ask.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SlotAnswer {
     /// To a check.
     Checked(Box<Checked>),
@@ -227,7 +239,8 @@ pub enum SlotAnswer {
     No(SlotNo),
 }
 
-/// Why a runner does not do what is asked: nothing of it happened, nor will (BUS.md).
+/// Why a runner does not do what is asked: nothing of it happened, nor will. A grant that is not started for such a
+/// cause is burnt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 pub enum SlotNo {
     /// A newer core, or a higher grant, was here.
@@ -256,6 +269,12 @@ pub enum SlotNo {
         /// How many.
         serves: u16,
     },
+    /// Nothing is known of that grant.
+    #[error("nothing is known of grant {grant}")]
+    Unknown {
+        /// The grant.
+        grant: u64,
+    },
     /// It cannot start anything now: its harness is not there, its disk is full or failing.
     #[error("{why}")]
     NotAble {
@@ -265,10 +284,10 @@ pub enum SlotNo {
 }
 
 /// A check's answer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Checked {
     /// Good for a start for 15 s by the runner's own clock; the core's next check or start names it.
-    pub ticket: u64,
+    pub ticket: Ticket,
     /// How many runners the process serves.
     pub serves: u16,
     /// The highest grant that was ever accepted or burnt there.
@@ -277,12 +296,15 @@ pub struct Checked {
     pub facts: Option<SlotFacts>,
     /// Why it takes no work now, where it does not: its harness is away, it is out of service, its disk is full.
     pub unable: Option<String>,
+    /// How often the device went out of service by a fault since the supervisor's start: what is known of its noise is
+    /// not to be used any more (rule B10).
+    pub faults: u32,
     /// What it has: running, or ended and not yet acknowledged; lowest grant first.
     pub grants: Vec<Standing>,
 }
 
 /// What a runner's device is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SlotFacts {
     /// Its kind.
     pub target: Target,
@@ -303,10 +325,12 @@ pub struct SlotFacts {
 }
 
 /// How it stands with a grant.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Standing {
     /// The grant.
     pub grant: u64,
+    /// The development run it is for; none for a judge's stage.
+    pub dev_run: Option<DevRunId>,
     /// How far it is.
     pub at: Progress,
     /// The newest step of a stage and what came of it, where one was asked for.
@@ -318,30 +342,18 @@ pub struct Standing {
 pub enum Progress {
     /// Accepted, and not yet begun.
     Accepted,
-    /// It runs.
-    Running,
+    /// It runs: a stage from its acceptance on, a development run from its start (exec).
+    Running {
+        /// For how long, by the runner's clock.
+        since_start: Span,
+    },
     /// It is being stopped; not over before the proof.
     Stopping,
     /// It is over, or was never begun and never will be.
     Over {
-        /// How; `NotStarted` for a burnt number.
-        end: GrantEnd,
-        /// From its start to its exit, by the runner's clock.
-        ran: Span,
+        /// How, as a hold of a local device ends: `NotStarted` for a burnt number.
+        end: HoldEnd,
     },
-}
-
-/// How a grant ended.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum GrantEnd {
-    /// As a hold of a local device ends.
-    Hold(HoldEnd),
-    /// The development run's first process ended by itself, and all of it is proved gone.
-    Exited(Exit),
-    /// The lease ran out: the runner stopped it by itself and proved it gone.
-    LeaseOver,
-    /// The supervisor or the harness died with it; what was left is proved gone.
-    LostInRestart,
 }
 
 /// How it stands with a stage's step.

@@ -3,4 +3,9 @@
 //!
 //! Deliberately absent: any memory of what was asked. An ask is tried once; who asked decides what its silence means.
 
+pub mod asking;
+pub mod codec;
+pub mod connection;
+pub mod nats;
+pub mod runner_side;
 pub mod subjects;

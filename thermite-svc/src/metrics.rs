@@ -419,6 +419,7 @@ fn end_of(end: &DevRunEnd) -> &'static str {
         DevRunEnd::NotProved { .. } => "not_proved",
         DevRunEnd::RigEnded => "rig_ended",
         DevRunEnd::NewSplit => "new_split",
+        DevRunEnd::RunnerLost { .. } => "runner_lost",
     }
 }
 

@@ -107,7 +107,7 @@ impl LaneRuns {
             lane.waited += followed.waited;
             let again = match followed.end {
                 DevRunEnd::GaveUp { why } if judge_works => Some(Some(why)),
-                DevRunEnd::RigEnded | DevRunEnd::NewSplit => Some(None),
+                DevRunEnd::RigEnded | DevRunEnd::NewSplit | DevRunEnd::RunnerLost { .. } => Some(None),
                 DevRunEnd::GaveUp { .. }
                 | DevRunEnd::Exited { .. }
                 | DevRunEnd::LimitReached { .. }
