@@ -317,6 +317,10 @@ pub const TOKEN_OVERLAP_MAX: Span = Span::hours(24 * 7);
 pub const TOKEN_OVERLAP: Span = Span::hours(1);
 /// How exactly a token's last use is kept: one write a minute and token at most.
 pub const TOKEN_USE_NOTED_EVERY: Span = Span::minutes(1);
+/// How long rights on the bus are valid; they are renewed at half of it. Who is not heard of loses them by itself.
+pub const CREDENTIAL_VALID: Span = Span::hours(24);
+/// How long after an ask a supervisor may answer it on the bus: fetching a large bundle comes before the answer.
+pub const BUS_ANSWER_MAX: Span = Span::minutes(5);
 /// The longest path or revision in a REST request, in bytes: Linux's PATH_MAX.
 pub const REST_TEXT_BYTES_MAX: usize = 4_096;
 /// Environment variables that one development run may be given.
@@ -411,3 +415,49 @@ pub const INPUT_LOG_BYTES_MAX: u64 = 128 * 1024 * 1024;
 pub const INPUT_LOG_GATHERED: Span = Span::millis(5);
 /// Entries of the input log on their way to the disk; beyond them entries are left out, counted, and a segment begins.
 pub const INPUT_LOG_WAITING_MAX: usize = 8_192;
+
+/// How long a frame on the bus may be, in bytes, either way: below the 1 MiB that every NATS server takes unless told
+/// otherwise, with room for subjects and headers.
+pub const WIRE_FRAME_BYTES_MAX: usize = 1_000_000;
+/// How often the bus's server is pinged: a paused one is noticed after three. The client's own minute means minutes.
+pub const BUS_PING_EVERY: Span = Span::seconds(2);
+/// How long opening a connection to the bus may take before it is tried anew.
+pub const BUS_CONNECT_MAX: Span = Span::seconds(5);
+/// The first wait before the bus is tried again, and by how much each further one is longer; up to a quarter is luck,
+/// so that runners do not all come back in one moment.
+pub const BUS_RECONNECT_STEP: Span = Span::millis(200);
+/// The longest wait before the bus is tried again (rule E11): there is no last try.
+pub const BUS_RECONNECT_MOST: Span = Span::seconds(2);
+/// How often an ask that nobody listens for is tried again within [`RUNNER_ASK_MAX`]: who has just connected is heard of
+/// by the server a moment later.
+pub const BUS_NOBODY_LISTENS_RETRY: Span = Span::millis(500);
+/// How long one ask for bulk (a chunk of a bundle) may take on its own connection.
+pub const BULK_ASK_MAX: Span = Span::seconds(20);
+/// Asks that a runner answers at once; what comes beyond waits its turn.
+pub const BUS_ASKS_AT_ONCE: usize = 32;
+/// How long control may take to answer a supervisor.
+pub const CONTROL_ANSWER_MAX: Span = Span::seconds(10);
+/// The first wait before control is asked again for rights on the bus; each further one is twice as long.
+pub const CONTROL_RETRY_LEAST: Span = Span::seconds(2);
+/// The longest wait before control is asked again for rights on the bus.
+pub const CONTROL_RETRY_MOST: Span = Span::seconds(30);
+
+/// How long a frame between supervisor and harness may be, in bytes: a stage's longest report with room to spare.
+pub const HARNESS_FRAME_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How long a harness waits for its supervisor's first words, and it for the harness's: who connects and says nothing
+/// does not keep others out.
+pub const HARNESS_HELLO_MAX: Span = Span::seconds(5);
+/// How long a supervisor waits before it tries its harness again.
+pub const HARNESS_RETRY_EVERY: Span = Span::millis(200);
+/// How long a supervisor waits for a harness that has gone before it gives up a proof (rule A7): one that was killed is
+/// started anew and sweeps first.
+pub const HARNESS_BACK_MAX: Span = Span::seconds(9);
+/// How often a supervisor tells its harness that it is there, and hears the same of it.
+pub const HARNESS_ALIVE_EVERY: Span = Span::seconds(2);
+/// After this long without a word from its supervisor a harness ends all that runs, and a supervisor leaves a harness that
+/// says nothing: a supervisor that is stopped cannot end work whose lease runs out (rule E11), and this comes before.
+pub const HARNESS_SILENCE_MAX: Span = Span::seconds(20);
+/// How long a harness rests before it sweeps again where something is left.
+pub const HARNESS_SWEEP_EVERY: Span = Span::seconds(1);
+/// How long a line of a runner's journal may be, in bytes.
+pub const JOURNAL_LINE_BYTES_MAX: usize = 8 * 1024 * 1024;

@@ -35,14 +35,9 @@ const OWN_SHARE: &str = "own-share.json";
 /// # Errors
 /// What this machine lacks, as a sentence with the way out.
 pub(super) async fn assemble(ground: Ground) -> Result<Parts, String> {
-    let machine = Machine::look(&ground.settings).await?;
     let Ground { folder, settings, records, inputs } = ground;
-    let data = folder.path().to_owned();
-    let base = Base::lay(&data, &settings, &machine).await?;
-    let (members, bench) = match &machine {
-        Machine::Cpus => (vec![cpus(&base, &settings, &data)], None),
-        Machine::Gpus(found) => (gpus(&base, found).await?, found.bench(&base)),
-    };
+    let data = folder.path();
+    let Laid { members, bench, base } = lay(data, data, &settings).await?;
     let setup = RigSetup {
         members,
         bench,
@@ -56,6 +51,29 @@ pub(super) async fn assemble(ground: Ground) -> Result<Parts, String> {
     };
     let outputs = Arc::new(base.executors.outputs().clone());
     Ok(Parts { setup, outputs, stores: Some(Arc::new(HostStores(base.workspaces))) })
+}
+
+/// This machine's devices with the ports that work them, for a rig and for a runner's harness alike.
+pub(super) struct Laid {
+    /// The devices, in order.
+    pub(super) members: Vec<MemberPorts>,
+    /// Where a split rig builds.
+    bench: Option<Rc<dyn Executor>>,
+    base: Base,
+}
+
+/// Lays out what this machine's devices need in `data`; runs see nothing of `hidden`, which holds it.
+///
+/// # Errors
+/// What this machine lacks, as a sentence with the way out.
+pub(super) async fn lay(data: &Path, hidden: &Path, settings: &Settings) -> Result<Laid, String> {
+    let machine = Machine::look(settings).await?;
+    let base = Base::lay(data, hidden, settings, &machine).await?;
+    let (members, bench) = match &machine {
+        Machine::Cpus => (vec![cpus(&base, settings, data)], None),
+        Machine::Gpus(found) => (gpus(&base, found).await?, found.bench(&base)),
+    };
+    Ok(Laid { members, bench, base })
 }
 
 /// What the rig's devices are.
@@ -170,7 +188,7 @@ struct Base {
 }
 
 impl Base {
-    async fn lay(data: &Path, settings: &Settings, machine: &Machine) -> Result<Base, String> {
+    async fn lay(data: &Path, hidden: &Path, settings: &Settings, machine: &Machine) -> Result<Base, String> {
         let accounts = Accounts::of_this_user(settings.lane_uid_base);
         // Two rigs of one machine have two folders, and must not take each other's runs for leftovers.
         let digest = Sha256::digest(data.as_os_str().as_encoded_bytes());
@@ -178,7 +196,7 @@ impl Base {
         let launcher = Launcher::open(LauncherSettings {
             rig: rig.clone(),
             state: data.join("runs"),
-            hidden: vec![data.to_owned()],
+            hidden: vec![hidden.to_owned()],
             program: LauncherSettings::THIS_PROGRAM.into(),
             wanted: settings.containment,
             trial_uid: accounts.trial(),
