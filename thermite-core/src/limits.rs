@@ -49,6 +49,15 @@ pub const CARDS_OF_SIDE_MAX: usize = 8;
 /// certificates.
 pub const NEW_SPLIT_MAX: Span = Span::seconds(30);
 
+/// Runner processes that a rig's list may name (rule E8): each is spoken to on its own.
+pub const RUNNER_PROCESSES_MAX: usize = 64;
+/// Runners that one process may serve (rule E8): one a device, and no machine that we know has more GPUs.
+pub const RUNNERS_OF_PROCESS_MAX: usize = 16;
+/// Runners that a rig's list may have in all (rule E8): every view looks at each.
+pub const RUNNERS_MAX: usize = 256;
+/// How far the numbers of runners jump ahead in a restored rig, so that none is another runner's: a list may have given
+/// out as many since the backup.
+pub const RUNNER_NUMBERS_SKIPPED: u16 = 256;
 /// How often the core asks each runner whether it is there (rule E11).
 pub const RUNNER_CHECK_EVERY: Span = Span::seconds(5);
 /// How long an ask of a runner may take; a check that has no answer by then is missed (rule E11).

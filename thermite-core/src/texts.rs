@@ -27,6 +27,10 @@ pub const fn runner_lost(how: RunnerLoss) -> &'static str {
 }
 /// Rule D5: a confirmed win whose champion is no longer the champion.
 pub const WIN_NOT_ADOPTED: &str = "win, not adopted: the champion moved";
+/// Rule E8: a runner that is listed and has not answered yet.
+pub const RUNNER_NOT_MET: &str = "it has not answered yet";
+/// Rule E13: a rig whose judge has runners alone, and none of them is listed.
+pub const NO_JUDGES_RUNNER: &str = "the rig's list has no judge's or shared runner, and the core judges nothing";
 /// What a record says of a time that the candidate itself could have reached (docs/judging.md, two timers).
 pub const TIMER_SHARES_PROCESS: &str = "timer shares the process";
 

@@ -51,6 +51,7 @@ pub(super) async fn assemble(ground: Ground) -> Result<Parts, String> {
         ids: Rc::new(OsIds),
         inputs,
         settings: settings.rig,
+        runners: thermite_actors::runners::RunnerSetup::default(),
     };
     let outputs = Arc::new(base.executors.outputs().clone());
     Ok(Parts { setup, outputs, stores: Some(Arc::new(HostStores(base.workspaces))) })
