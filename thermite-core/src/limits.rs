@@ -250,6 +250,51 @@ pub const CHANGE_FILES_MAX: usize = 20_000;
 pub const COMMIT_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// The most that all files of such a commit may hold together, in bytes.
 pub const COMMIT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Bytes of a commit transfer that one ask carries (BUS.md): below any bus's default limit, whose raising nobody asks for.
+pub const BULK_CHUNK_BYTES_MAX: usize = 512 * 1024;
+/// Chunks of one transfer on their way at once: more only wait behind each other.
+pub const BULK_WINDOW: usize = 4;
+/// Commits that one ask of a runner's store names.
+pub const BULK_COMMITS_MAX: usize = 64;
+/// Commits that a runner names for a bundle to build on: the newest, which what comes next differs from least.
+pub const BULK_TIPS_MAX: usize = 256;
+/// The largest bundle of commits sent or taken, in bytes: two of the largest commits, badly packed.
+pub const BULK_TRANSFER_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
+/// Unfinished transfers that a runner keeps, or made bundles that a core does, in bytes; the longest untouched go first.
+pub const BULK_LEFTOVERS_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
+/// Unfinished transfers, or made bundles, kept at once: a core brings to few runners at a time.
+pub const BULK_LEFTOVERS_MAX: usize = 8;
+/// How long an unfinished transfer or a made bundle waits to be gone on with.
+pub const BULK_LEFTOVER_KEPT: Span = Span::hours(24);
+/// How long a runner checks a bundle before it answers that it is still at it.
+pub const BULK_TAKE_ANSWER: Span = Span::seconds(2);
+/// How long one git command may take over a bundle: all of a large repository from a slow disk.
+pub const BULK_GIT_MAX: Span = Span::minutes(15);
+/// Unanswered asks in a row after which bringing commits is given up for this time; it goes on where it stood.
+pub const BULK_UNANSWERED_MAX: u32 = 3;
+/// Transfers of one bringing: the thin one, all of it once where its base is missing, and each once again where the bytes
+/// came out wrong.
+pub const BULK_TRANSFERS_TRIED_MAX: u32 = 4;
+/// Runs whose commits a runner keeps; what was kept for the longest untouched one goes first.
+pub const BULK_RUNS_KEPT: usize = 64;
+
+/// Model files that one kit lists (rule E4).
+pub const MODELS_MAX: usize = 32;
+/// The largest model file, in bytes.
+pub const MODEL_BYTES_MAX: u64 = 1024 * 1024 * 1024 * 1024;
+/// The longest URL of a model file, in bytes.
+pub const MODEL_URL_BYTES_MAX: usize = 2_048;
+/// The longest name of a model file, in characters.
+pub const MODEL_NAME_MAX: usize = 128;
+/// Model files kept on one machine, in bytes, unless the setting THERMITE_MODELS_KEEP says otherwise; the longest unused go first.
+pub const MODELS_KEEP_BYTES: u64 = 200 * 1024 * 1024 * 1024;
+/// How long a model file's source may say nothing before the fetch is cut and tried on from where it stands.
+pub const MODEL_SILENT_MAX: Span = Span::seconds(60);
+/// Cuts in a row, with nothing new between them, after which fetching a model file has failed for this time.
+pub const MODEL_CUTS_MAX: u32 = 5;
+/// How long an unfinished model file waits to be gone on with.
+pub const MODEL_PART_KEPT: Span = Span::hours(7 * 24);
+
 /// The most that is hashed of all artefacts of one side, in bytes.
 pub const ARTEFACT_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// How much of a failed command's output its sentence repeats, in bytes.
