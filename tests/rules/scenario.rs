@@ -426,7 +426,7 @@ impl Scenario {
                     self.jobs_started.push(job);
                     Letter::Device(DeviceInput::Start { number: hold.number, by: Holder::Judge, limit: None })
                 }
-                JudgeEffect::StartBuild { .. } | JudgeEffect::CardFault { .. } => {
+                JudgeEffect::StartBuild { .. } | JudgeEffect::CardDoubted { .. } | JudgeEffect::CardFault { .. } => {
                     unreachable!("one device has no bench, and no other card")
                 }
                 JudgeEffect::EndHold { hold } => {

@@ -207,7 +207,7 @@ impl Rig {
                     let start = DeviceInput::Start { number: hold.number, by: Holder::Judge, limit: None };
                     (Party::Device, Letter::Device(start))
                 }
-                JudgeEffect::StartBuild { .. } | JudgeEffect::CardFault { .. } => {
+                JudgeEffect::StartBuild { .. } | JudgeEffect::CardDoubted { .. } | JudgeEffect::CardFault { .. } => {
                     unreachable!("one device has no bench, and no other card")
                 }
                 JudgeEffect::EndHold { hold } => {
