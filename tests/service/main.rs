@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
 mod binary;
+mod bus;
 mod cards;
 mod cli;
 mod command_line;
