@@ -54,6 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             ids: Rc::new(Names::default()),
             inputs: Rc::new(NoInputLog),
             settings: RigSettings { dev_run_wait: limits::DEV_RUN_WAIT_MAX, lanes_most: 2 },
+            runners: thermite_actors::runners::RunnerSetup::default(),
         })
         .await?;
         let mut events = rig.events();

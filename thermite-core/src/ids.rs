@@ -163,12 +163,23 @@ impl MemberId {
     /// Where jobs are built that take no card yet (rule B7): a member like any other, held by one job at a time, which
     /// is how builds of the whole rig take turns. The last number, so that it is none of a device's.
     pub const BENCH: MemberId = MemberId(u16::MAX);
+    /// From this number on they are runners', given out by the log and never to another one; below are the core's own
+    /// devices.
+    pub const RUNNERS_FROM: u16 = 1_000;
+
+    /// Whether it is a runner's number.
+    pub const fn is_runner(self) -> bool {
+        self.0 >= MemberId::RUNNERS_FROM && self.0 != MemberId::BENCH.0
+    }
 }
 
 impl fmt::Display for MemberId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == MemberId::BENCH {
             return f.write_str("the bench");
+        }
+        if self.is_runner() {
+            return write!(f, "runner {}", self.0);
         }
         write!(f, "device {}", self.0)
     }

@@ -12,6 +12,7 @@ mod exit_codes;
 mod find;
 pub(crate) mod follow;
 mod groups;
+mod harness;
 pub(crate) mod ink;
 pub(crate) mod judge;
 mod man;
@@ -95,6 +96,8 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Serve this machine's CPUs or GPUs as a rig
     Serve(serve::ServeArgs),
+    /// Launch and measure on this machine for a runner's supervisor
+    Harness(harness::HarnessArgs),
     /// Run a command on the device, in turn, and show its output
     Run(OnRig<run::RunArgs>),
     /// Measure a change against the champion, and follow to the verdict
@@ -240,6 +243,7 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
         }
         Command::Doctor(args) => doctor::doctor(args, say),
         Command::Serve(args) => serve::serve(args, say),
+        Command::Harness(args) => harness::harness(args, say),
         Command::Run(OnRig { args, reach }) => run::run(args, || reach.client(), say),
         Command::Judge(OnRig { args, reach }) => judge::judge(args, || reach.client(), say),
         Command::Start(OnRig { args, reach }) => runs::start(args, &reach.client()?, say),

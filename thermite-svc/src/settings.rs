@@ -36,6 +36,7 @@ use thermite_core::time::Span;
 use crate::device_lock;
 use crate::size::Size;
 
+pub mod bus;
 pub mod gpus;
 
 pub use gpus::{CardName, Cards, Devices, GpuSettings, Sharing};
