@@ -343,6 +343,8 @@ impl Runner {
                     out.effects.push(RunnerEffect::Distrust);
                 }
             }
+            // What doubles a device's rest: a runner's device rests where it is.
+            DeviceInput::Doubted { .. } => {}
             // A local executor's words: nobody says them to a runner.
             DeviceInput::Started { .. }
             | DeviceInput::StartFailed { .. }

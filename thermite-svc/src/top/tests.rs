@@ -350,6 +350,7 @@ fn view() -> RigView {
         overlooked: 0,
         leftovers: Vec::new(),
         leftovers_more: false,
+        runners: thermite_actors::view::RunnersView::default(),
     }
 }
 

@@ -218,6 +218,7 @@ mod tests {
             overlooked: 0,
             leftovers: Vec::new(),
             leftovers_more: false,
+            runners: thermite_actors::view::RunnersView::default(),
         }
     }
 
