@@ -112,6 +112,11 @@ impl Slot {
         &self.device
     }
 
+    /// Whether that grant is accepted and not over.
+    pub fn works_on(&self, grant: u64) -> bool {
+        self.grants.get(&grant).is_some_and(|known| !matches!(known.phase, Phase::Over { .. }))
+    }
+
     /// Whether the judge may have a step done under this grant.
     pub fn judge_may(&self, grant: u64) -> bool {
         self.device.judge_may(HoldId { member: self.device.member(), number: grant })
