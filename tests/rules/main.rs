@@ -17,6 +17,7 @@ mod pool;
 mod readiness;
 mod record;
 mod runner;
+mod runner_bus;
 mod scenario;
 mod scripted;
 mod settled;

@@ -112,6 +112,11 @@ impl Slot {
         &self.device
     }
 
+    /// Whether it neither works nor keeps an end.
+    pub fn has_nothing(&self) -> bool {
+        self.grants.is_empty()
+    }
+
     /// Whether that grant is accepted and not over.
     pub fn works_on(&self, grant: u64) -> bool {
         self.grants.get(&grant).is_some_and(|known| !matches!(known.phase, Phase::Over { .. }))
