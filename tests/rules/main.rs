@@ -18,6 +18,7 @@ mod readiness;
 mod record;
 mod runner;
 mod runner_bus;
+mod runners;
 mod scenario;
 mod scripted;
 mod settled;
