@@ -33,6 +33,7 @@ async fn start(inputs: Rc<dyn InputLog>) -> (Rig, RunId) {
         ids: Rc::new(SeededIds::new(1)),
         inputs,
         settings: RigSettings { dev_run_wait: limits::DEV_RUN_WAIT_MAX, lanes_most: 16 },
+        runners: thermite_actors::runners::RunnerSetup::default(),
     };
     let rig = Rig::start(setup).await.expect("records in memory can be written");
     let run = rig.start_run(ScriptedWorkspaces::request(16), None).await.expect("a first run is started");

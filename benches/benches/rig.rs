@@ -77,6 +77,7 @@ async fn measure() -> ExitCode {
         ids: Rc::new(OsIds),
         inputs: Rc::new(NoInputLog),
         settings: RigSettings { dev_run_wait: limits::DEV_RUN_WAIT_MAX, lanes_most: 16 },
+        runners: thermite_actors::runners::RunnerSetup::default(),
     });
     let rig = rig.await.expect("the rig starts");
     let request = RunRequest { repo: repo.clone(), kit: PathBuf::from("kit.toml"), champion: "main".to_owned(), lanes };

@@ -12,9 +12,10 @@ use tracing::field::{Field, Visit};
 
 use thermite_actors::ports::{Clock, DeviceFacts, Executor, RigSettings, TargetDriver};
 use thermite_actors::rig::{AskDevRun, No, Queued, Rig, RigSetup, SubmitJob, Submitted};
+use thermite_actors::runners::RunnerSetup;
 use thermite_actors::testing::{
-    Call, DevRunScript, Happened, MemoryInputLog, MemoryRecords, PausedClock, ScriptedDevice, ScriptedWorkspaces,
-    SeededIds, VirtualTime,
+    Call, DevRunScript, Happened, MemoryInputLog, MemoryRecords, PausedClock, ScriptedDevice, ScriptedRunners,
+    ScriptedWorkspaces, SeededIds, VirtualTime,
 };
 use thermite_actors::view::{DevRunRow, DevRunStatus, JobRow, JobStatus, RigEvent, RigHappening, RigView};
 use thermite_core::contract::Target;
@@ -26,6 +27,7 @@ use thermite_core::limits;
 use thermite_core::log::LogEntry;
 use thermite_core::refusal::InfrastructureFailure;
 use thermite_core::run::RunState;
+use thermite_core::runners::LocalJudge;
 use thermite_core::time::{Moment, Span};
 
 /// The one device of a rig under test.
@@ -52,6 +54,10 @@ pub(crate) struct Beginning {
     pub(crate) cards: Vec<&'static str>,
     /// Whether jobs are built on a bench before they ask for a card.
     pub(crate) bench: bool,
+    /// Whether the core's own devices judge (rule E13).
+    pub(crate) local_judge: LocalJudge,
+    /// How the runners are set before the rig starts.
+    pub(crate) set_runners: Box<dyn FnOnce(&ScriptedRunners)>,
 }
 
 impl Default for Beginning {
@@ -64,6 +70,8 @@ impl Default for Beginning {
             set: Box::new(|_, _| {}),
             cards: Vec::new(),
             bench: true,
+            local_judge: LocalJudge::On,
+            set_runners: Box::new(|_| {}),
         }
     }
 }
@@ -77,6 +85,8 @@ pub(crate) struct Scenario {
     /// Every card, by its number; the only device where there are none.
     pub(crate) cards: Vec<ScriptedDevice>,
     pub(crate) bench: Option<ScriptedDevice>,
+    pub(crate) runners: ScriptedRunners,
+    pub(crate) local_judge: LocalJudge,
     models: Vec<&'static str>,
     pub(crate) workspaces: Rc<ScriptedWorkspaces>,
     pub(crate) records: Rc<MemoryRecords>,
@@ -138,7 +148,7 @@ impl Scenario {
 
     /// A rig over what the records have; its run is the last of them.
     pub(crate) fn start(beginning: Beginning) -> Scenario {
-        let Beginning { seed, lanes, records, now, set, cards: models, bench } = beginning;
+        let Beginning { seed, lanes, records, now, set, cards: models, bench, local_judge, set_runners } = beginning;
         let overlooked = Arc::new(AtomicU64::new(0));
         let watch = tracing::subscriber::set_default(Watchdog { overlooked: overlooked.clone() });
         let time = VirtualTime::new();
@@ -151,7 +161,7 @@ impl Scenario {
         let trace = Rc::new(Trace::default());
         let inputs = Rc::new(MemoryInputLog::new());
         let of_models = models.clone();
-        let (rig, cards, bench, clock) = time.block_on(async {
+        let (rig, cards, bench, runners, clock) = time.block_on(async {
             let clock = Rc::new(PausedClock::new(now, WALL_MS + now.as_millis()));
             let cards: Vec<ScriptedDevice> = if of_models.is_empty() {
                 vec![ScriptedDevice::new(Target::Cpu, clock.clone(), seed)]
@@ -160,6 +170,8 @@ impl Scenario {
             };
             set(&cards[0], &workspaces);
             let bench = (bench && cards.len() > 1).then(|| ScriptedDevice::new(target, clock.clone(), seed));
+            let runners = ScriptedRunners::new(clock.clone(), target, seed);
+            set_runners(&runners);
             let setup = RigSetup {
                 members: (0..).zip(&cards).map(|(at, card)| card.ports(MemberId(at))).collect(),
                 bench: bench.clone().map(|bench| Rc::new(bench) as Rc<dyn Executor>),
@@ -169,6 +181,7 @@ impl Scenario {
                 ids: Rc::new(SeededIds::new(seed)),
                 inputs: inputs.clone(),
                 settings: RigSettings { dev_run_wait: limits::DEV_RUN_WAIT_MAX, lanes_most: lanes },
+                runners: RunnerSetup { port: Rc::new(runners.clone()), local_judge },
             };
             let rig = Rig::start(setup).await.expect("the records can be read and written at the start");
             let (mut events, trace) = (rig.events(), trace.clone());
@@ -181,7 +194,7 @@ impl Scenario {
                     }
                 }
             });
-            (rig, cards, bench, clock)
+            (rig, cards, bench, runners, clock)
         });
         let run = run.unwrap_or(RunId(uuid::Uuid::nil()));
         let scenario = Scenario {
@@ -190,6 +203,8 @@ impl Scenario {
             device: cards[0].clone(),
             cards,
             bench,
+            runners,
+            local_judge,
             models,
             workspaces,
             records,
@@ -392,7 +407,9 @@ impl Scenario {
 
     /// What must hold of every rig at every time: one holder, no number used twice, nobody overlooked.
     pub(crate) fn assert_sound(&self) {
-        for card in self.cards.iter().chain(&self.bench) {
+        let names = self.runners.names();
+        let runners: Vec<ScriptedDevice> = names.iter().map(|name| self.runners.device(name)).collect();
+        for card in self.cards.iter().chain(&self.bench).chain(&runners) {
             assert_eq!(card.faults(), Vec::<String>::new(), "the device saw what no rig may ask");
         }
         assert_eq!(self.overlooked.load(Ordering::SeqCst), 0, "the watchdog found a waiter beside a free ready device");
@@ -405,12 +422,14 @@ impl Scenario {
     ) -> Scenario {
         let now = self.now();
         let (records, cards, bench) = (self.records.clone(), self.models.clone(), self.bench.is_some());
+        let local_judge = self.local_judge;
         drop(self);
         records.revive();
-        // Each life draws ids of its own.
+        // Each life draws ids of its own, none of which a first life draws by its seed.
         let starts = records.entries().iter().filter(|entry| matches!(entry, LogEntry::RigStarted)).count();
-        let seed = 1 + starts as u64;
-        Scenario::start(Beginning { records, now, seed, set: Box::new(set), cards, bench, ..Beginning::default() })
+        let seed = (1 << 32) + starts as u64;
+        let (set, cards) = (Box::new(set), cards);
+        Scenario::start(Beginning { records, now, seed, set, cards, bench, local_judge, ..Beginning::default() })
     }
 }
 

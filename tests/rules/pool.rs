@@ -582,6 +582,7 @@ fn entry(n: u8, arrival: u64) -> WorkEntry {
         screened_on: None,
         running_on: None,
         wants: Wants::Device,
+        may_build: true,
         failed_on: BTreeSet::new(),
     }
 }

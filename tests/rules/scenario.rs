@@ -88,6 +88,7 @@ fn kit() -> Kit {
         timer: Timer::Wall,
         editable: Vec::new(),
         artefacts: Vec::new(),
+        models: Vec::new(),
         contract: Contract::default(),
     }
 }

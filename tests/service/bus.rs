@@ -5,7 +5,9 @@ use std::future::Future;
 mod codec;
 mod harness;
 mod link;
+pub(crate) mod nats;
 mod plain_nats;
+mod rights;
 mod settings;
 
 /// Whether the long repetitions run.

@@ -203,6 +203,7 @@ fn logged(data: &Path, sizes: Sizes, rounds: u64) -> PathBuf {
             ids: Rc::new(SeededIds::new(1)),
             inputs,
             settings: RigSettings { dev_run_wait: limits::DEV_RUN_WAIT_MAX, lanes_most: 3 },
+            runners: thermite_actors::runners::RunnerSetup::default(),
         };
         let rig = Rig::start(setup).await.unwrap();
         let run = rig.start_run(ScriptedWorkspaces::request(3), None).await.unwrap();

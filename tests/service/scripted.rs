@@ -321,6 +321,7 @@ fn assemble_with(ground: Ground, script: Script) -> Parts {
         ids: Rc::new(OsIds),
         inputs: ground.inputs,
         settings: ground.settings.rig,
+        runners: thermite_actors::runners::RunnerSetup::default(),
     };
     Parts { setup, outputs: Arc::new(script), stores: None }
 }
@@ -481,6 +482,7 @@ fn kit() -> Kit {
         timer: Timer::Wall,
         editable: vec!["src/**".into()],
         artefacts: Vec::new(),
+        models: Vec::new(),
         contract: Contract::default(),
     }
 }

@@ -54,6 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             ids: Rc::new(Names::default()),
             inputs: Rc::new(NoInputLog),
             settings: RigSettings { dev_run_wait: limits::DEV_RUN_WAIT_MAX, lanes_most: 2 },
+            runners: thermite_actors::runners::RunnerSetup::default(),
         })
         .await?;
         let mut events = rig.events();
@@ -171,6 +172,7 @@ impl Workspaces for Functions {
             timer: Timer::Wall,
             editable: vec!["*".to_owned()],
             artefacts: Vec::new(),
+            models: Vec::new(),
             contract,
         };
         let RunRequest { repo, kit: kit_path, champion, lanes } = request;

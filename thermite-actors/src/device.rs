@@ -22,7 +22,7 @@ use crate::events::Events;
 use crate::input_log::Traced;
 use crate::judge_queue::{Distrust, JudgeQueueActor, StageOpened};
 use crate::member::{EndLeftovers, LookAtLeftovers, LookAtMember, MemberLook, RunStep, StartDevRun, ToMember};
-use crate::pool::{PoolActor, ToPool};
+use crate::pool::ToPool;
 use crate::ports::{Clock, Executor, InputLog, Leftovers, MemberPorts, StageRef, StopProof, TargetDriver};
 use crate::view::RigHappening;
 
@@ -41,7 +41,7 @@ pub(crate) struct DeviceActor {
     executor: Rc<dyn Executor>,
     clock: Rc<dyn Clock>,
     events: Rc<Events>,
-    pool: Addr<PoolActor>,
+    pool: Recipient<ToPool>,
     judge: Addr<JudgeQueueActor>,
     /// Development runs to start, by hold number; taken out when they are started or burnt.
     specs: BTreeMap<u64, Arc<DevRunSpec>>,
@@ -59,7 +59,7 @@ impl DeviceActor {
         clock: Rc<dyn Clock>,
         inputs: Rc<dyn InputLog>,
         events: Rc<Events>,
-        pool: Addr<PoolActor>,
+        pool: Recipient<ToPool>,
         judge: Addr<JudgeQueueActor>,
     ) -> DeviceActor {
         let (mut device, mut first) = Device::new(clock.now(), ports.member, past.last);

@@ -37,6 +37,8 @@ use crate::outbox::{Append, DiskRoom, Outbox};
 use crate::pool::{PoolActor, ToPool, Watchdog};
 use crate::ports::{Clock, DeviceFacts, Ids, MemberPorts, Records, RunRequest, StopProof, WhichEnded, Workspaces};
 use crate::rig::{AskDevRun, No, Queued, RigSetup, SubmitJob, Submitted};
+use crate::roster::Roster;
+use crate::runners::{RunnersActor, RunnersBirth};
 use crate::view::{DevRunRow, JobRow, RigEvent, RigView};
 
 mod askings;
@@ -45,6 +47,7 @@ pub(crate) mod list;
 mod look;
 mod noise;
 mod over;
+pub(crate) mod runners;
 pub(crate) mod settings;
 pub(crate) mod split;
 pub(crate) mod why;
@@ -146,9 +149,12 @@ struct Actors {
     judge: Addr<JudgeQueueActor>,
     outbox: Addr<Outbox>,
     lanes: BTreeMap<LaneId, Addr<LaneActor>>,
-    members: BTreeMap<MemberId, MemberDoors>,
-    /// Where jobs are built before they ask for a card, where there is such a place.
-    bench: Option<MemberDoors>,
+    runners: Addr<RunnersActor>,
+    /// Whether runners can be reached at all, and why not where they cannot.
+    reaches_runners: Result<(), String>,
+    /// One list at a time becomes durable, each numbered after the one before it.
+    runners_turn: Arc<tokio::sync::Mutex<()>>,
+    roster: Roster,
     cards: Cards,
     workspaces: Rc<dyn Workspaces>,
     records: Rc<dyn Records>,
@@ -161,7 +167,6 @@ struct Actors {
 /// The door of a rig.
 pub(crate) struct Door {
     actors: Actors,
-    target: Target,
     given: settings::Given,
     last_arrival: u64,
     run_keys: Askings<RunId>,
@@ -175,7 +180,7 @@ pub(crate) struct Door {
 pub(crate) async fn open(
     setup: RigSetup,
 ) -> Result<(Addr<Door>, broadcast::Sender<Arc<RigEvent>>), InfrastructureFailure> {
-    let RigSetup { members, bench, workspaces, records, clock, ids, inputs, settings } = setup;
+    let RigSetup { members, bench, workspaces, records, clock, ids, inputs, settings, runners } = setup;
     let failed = |fault: crate::ports::RecordsFault| InfrastructureFailure::Records { why: fault.0 };
     let past = records.load().await.map_err(failed)?;
     let checked = past.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.position);
@@ -195,46 +200,62 @@ pub(crate) async fn open(
         let DeviceFacts { uuid, model, .. } = ports.driver.facts();
         CardFact { member: ports.member, uuid, model }
     };
-    let cards = Cards::at_start(members.iter().map(card).collect(), &history.split, bench.is_some());
+    let cards =
+        Cards::at_start(members.iter().map(card).collect(), &history.split, bench.is_some(), runners.local_judge);
     let mut at_start = Pool::new(cards.disciplines());
     for card in cards.all.iter().filter(|card| history.drained.contains(&card.uuid)) {
         at_start.handle(clock.now(), PoolInput::Drain { member: card.member, drained: true });
     }
-    let mut doors = BTreeMap::new();
-    let mut judged = BTreeMap::new();
-    let bench = bench.map(|executor| {
+    let roster = Roster::default();
+    if let Some(executor) = bench {
         let ports = MemberPorts { member: MemberId::BENCH, driver: Rc::new(BenchDriver { target }), executor };
         let past = DevicePast { last: history.last_hold(MemberId::BENCH), quarantine: None };
         let (clock, inputs) = (clock.clone(), inputs.clone());
-        MemberDoors::of(
-            &DeviceActor::new(ports, past, clock, inputs, events.clone(), pool.clone(), judge.clone()).start(),
-        )
-    });
+        let (pool, judge) = (pool.clone().recipient(), judge.clone());
+        let bench = DeviceActor::new(ports, past, clock, inputs, events.clone(), pool, judge).start();
+        roster.insert_bench(MemberDoors::of(&bench));
+    }
     for ports in members {
         let (member, facts): (MemberId, DeviceFacts) = (ports.member, ports.driver.facts());
         let quarantine = history.quarantined.get(&facts.uuid).cloned();
         let past = DevicePast { last: history.last_hold(member), quarantine };
         let (clock, inputs) = (clock.clone(), inputs.clone());
-        let (pool, judge) = (pool.clone(), judge.clone());
+        let (pool, judge) = (pool.clone().recipient(), judge.clone());
         let device = DeviceActor::new(ports, past, clock, inputs, events.clone(), pool, judge).start();
-        doors.insert(member, MemberDoors::of(&device));
-        judged.insert(member, (MemberDoors::of(&device), facts));
+        roster.insert_device(member, MemberDoors::of(&device), facts);
     }
     let lanes: BTreeMap<LaneId, Addr<LaneActor>> = (1..=settings.lanes_most)
         .filter_map(|number| LaneId::new(number).ok())
         .map(|lane| {
-            let actor =
-                LaneActor::new(lane, clock.clone(), inputs.clone(), pool.clone(), outbox.clone(), doors.clone());
+            let (clock, inputs) = (clock.clone(), inputs.clone());
+            let actor = LaneActor::new(lane, clock, inputs, pool.clone(), outbox.clone(), roster.clone());
             (lane, actor.start())
         })
         .collect();
+    let reaches_runners = runners.port.reaches();
+    let birth = RunnersBirth {
+        set: history.runners.clone(),
+        known: history.runner_devices.clone(),
+        target,
+        setup: runners,
+        cards: cards.clone(),
+        roster: roster.clone(),
+        events: events.clone(),
+        clock: clock.clone(),
+        inputs: inputs.clone(),
+        pool: pool.clone(),
+        judge: judge.clone(),
+        outbox: outbox.clone(),
+    };
+    let runners = RunnersActor::new(birth).start();
     let given =
         settings::Given { dev_run_wait: settings.dev_run_wait, lanes_most: settings.lanes_most, turn: Arc::default() };
     pool_ctx.run(PoolActor {
         pool: Traced::new(at_start, inputs.clone()),
         clock: clock.clone(),
         events: events.clone(),
-        members: doors.iter().map(|(id, doors)| (*id, doors.clone())).chain(bench_member(&bench)).collect(),
+        roster: roster.clone(),
+        runners: runners.clone(),
         lanes: lanes.clone(),
         judge: judge.clone(),
         watchdog: Watchdog::default(),
@@ -244,8 +265,7 @@ pub(crate) async fn open(
     judge_ctx.run(JudgeQueueActor::new(
         &history,
         JudgeBirth {
-            members: judged,
-            bench: bench.clone(),
+            roster: roster.clone(),
             split: cards.for_judge(),
             clock: clock.clone(),
             inputs,
@@ -263,8 +283,10 @@ pub(crate) async fn open(
         judge,
         outbox,
         lanes,
-        members: doors,
-        bench,
+        runners,
+        reaches_runners,
+        runners_turn: Arc::default(),
+        roster,
         cards,
         workspaces,
         records,
@@ -274,7 +296,6 @@ pub(crate) async fn open(
     actix::spawn(herald::tell(actors.clone(), events.clone(), events.sender().subscribe()));
     let door = Door {
         actors,
-        target,
         given,
         last_arrival: history.last_arrival,
         run_keys: Askings::known(history.runs.iter().map(|(id, run)| (&run.key, *id))),
@@ -285,18 +306,6 @@ pub(crate) async fn open(
         no_room: None,
     };
     Ok((door.start(), events.sender()))
-}
-
-/// The bench as a member of the pool, where there is one.
-fn bench_member(bench: &Option<MemberDoors>) -> impl Iterator<Item = (MemberId, MemberDoors)> {
-    bench.clone().map(|doors| (MemberId::BENCH, doors)).into_iter()
-}
-
-impl Actors {
-    /// All that can be held: the devices, and the bench.
-    fn holdable(&self) -> impl Iterator<Item = (MemberId, MemberDoors)> {
-        self.members.iter().map(|(id, doors)| (*id, doors.clone())).chain(bench_member(&self.bench))
-    }
 }
 
 /// The log's first words of a rig's life: development runs under way when it died are over, and their lanes are told.
@@ -345,7 +354,6 @@ impl Handler<AskRun> for Door {
             return Box::pin(std::future::ready(Err(no)));
         }
         let actors = self.actors.clone();
-        let target = self.target;
         let (key, room) = (msg.key.clone(), self.room());
         self.run_keys.once(msg.key, move || {
             Box::pin(async move {
@@ -353,13 +361,13 @@ impl Handler<AskRun> for Door {
                     return Ok(run);
                 }
                 room?;
-                start_run(actors, target, msg.request, key).await
+                start_run(actors, msg.request, key).await
             })
         })
     }
 }
 
-async fn start_run(actors: Actors, target: Target, request: RunRequest, key: Option<String>) -> Result<RunId, No> {
+async fn start_run(actors: Actors, request: RunRequest, key: Option<String>) -> Result<RunId, No> {
     let lanes = request.lanes.len();
     if lanes > actors.lanes.len() {
         return Err(No::Refusal(Refusal::Impossible {
@@ -369,6 +377,7 @@ async fn start_run(actors: Actors, target: Target, request: RunRequest, key: Opt
         }));
     }
     let spec: RunSpec = actors.workspaces.open(request).await?;
+    let target = runners::target(&actors).await?;
     if spec.kit.target != target {
         return Err(No::Refusal(Refusal::WrongTarget { kit: spec.kit.name, wants: spec.kit.target, has: target }));
     }
@@ -411,7 +420,8 @@ async fn stop_all(actors: &Actors, run: Option<RunId>, cause: &StopCause) {
 
 /// Ends what development runs left behind and kept until here (rule C3).
 async fn end_leftovers(actors: &Actors) {
-    let ends: Vec<_> = actors.members.iter().map(|(id, doors)| (*id, doors.end_leftovers.send(EndLeftovers))).collect();
+    let measuring = actors.roster.measuring();
+    let ends: Vec<_> = measuring.iter().map(|(id, doors)| (*id, doors.end_leftovers.send(EndLeftovers))).collect();
     for (member, end) in ends {
         if let Ok(StopProof::NotProved { why }) = end.await {
             tracing::warn!(%member, why, "what development runs left behind is not proved gone");
@@ -462,6 +472,7 @@ async fn ask_lane(actors: Actors, arrival: Arrival, ask: AskDevRun) -> Result<Qu
         argv: ask.argv,
         env: ask.env,
         contract: run.kit.contract.clone(),
+        models: run.kit.models.clone(),
     };
     actors.workspaces.check_command(&spec)?;
     let actor = actors.lanes.get(&lane).ok_or_else(No::ending)?;

@@ -1,7 +1,7 @@
 //! The judge queue's mailbox: jobs, and the stage of each device it has claimed. The rules are
 //! `thermite_core::judge_queue`'s and `thermite_core::stage`'s.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -39,6 +39,7 @@ use crate::outbox::{Append, Outbox};
 use crate::pool::{PoolActor, ToPool};
 use crate::ports::{Batch, Clock, DeviceFacts, Ids, InputLog, Workspaces};
 use crate::rig::{No, Submitted};
+use crate::roster::Roster;
 use crate::view::RigHappening;
 
 mod noise;
@@ -66,6 +67,16 @@ pub(crate) struct NewSplit {
     /// The devices that judge, the first of them first.
     pub(crate) judging: Vec<MemberId>,
     pub(crate) builds: Builds,
+}
+
+/// Other runners judge than before (rules E8, E9).
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct NewJudges {
+    /// All members that judge, the first of them first.
+    pub(crate) judging: Vec<MemberId>,
+    /// Runners that do not any more.
+    pub(crate) gone: BTreeSet<MemberId>,
 }
 
 /// Starts a run; answered once it is durable.
@@ -183,11 +194,9 @@ pub(crate) struct JudgeQueueActor {
     submitters: BTreeMap<JobId, Vec<Submitter>>,
     /// In order of asking, which is the order of their answers.
     run_askers: BTreeMap<RunId, VecDeque<oneshot::Sender<Result<RunState, No>>>>,
-    members: BTreeMap<MemberId, (MemberDoors, DeviceFacts)>,
+    roster: Roster,
     /// The devices that judge: all of one model (rule B8).
     judging: Vec<MemberId>,
-    /// Where jobs are built before they ask for a card, where there is such a place.
-    bench: Option<MemberDoors>,
     clock: Rc<dyn Clock>,
     inputs: Rc<dyn InputLog>,
     ids: Rc<dyn Ids>,
@@ -200,8 +209,7 @@ pub(crate) struct JudgeQueueActor {
 
 /// What a judge queue's actor is born with.
 pub(crate) struct JudgeBirth {
-    pub(crate) members: BTreeMap<MemberId, (MemberDoors, DeviceFacts)>,
-    pub(crate) bench: Option<MemberDoors>,
+    pub(crate) roster: Roster,
     pub(crate) split: NewSplit,
     pub(crate) clock: Rc<dyn Clock>,
     pub(crate) inputs: Rc<dyn InputLog>,
@@ -214,9 +222,9 @@ pub(crate) struct JudgeBirth {
 
 impl JudgeQueueActor {
     pub(crate) fn new(history: &RigHistory, birth: JudgeBirth) -> JudgeQueueActor {
-        let JudgeBirth { members, bench, split, clock, inputs, ids, events, workspaces, pool, outbox } = birth;
+        let JudgeBirth { roster, split, clock, inputs, ids, events, workspaces, pool, outbox } = birth;
         let NewSplit { judging, builds } = split;
-        let device = judging_device(&judging, &members).cloned();
+        let device = judging_device(&judging, &roster);
         let same = |spec: &JobSpec| same_change(spec, device.as_ref());
         let mut queue = JudgeQueue::new(judging.len()).building(builds);
         queue.restore(history, same, |spec| spec.pinned.kit.contract.stage_worst());
@@ -238,9 +246,8 @@ impl JudgeQueueActor {
             closed: BTreeMap::new(),
             submitters: BTreeMap::new(),
             run_askers: BTreeMap::new(),
-            members,
+            roster,
             judging,
-            bench,
             clock,
             inputs,
             ids,
@@ -345,11 +352,8 @@ impl JudgeQueueActor {
         }
     }
 
-    fn doors(&self, member: MemberId) -> Option<&MemberDoors> {
-        if member == MemberId::BENCH {
-            return self.bench.as_ref();
-        }
-        self.members.get(&member).map(|known| &known.0)
+    fn doors(&self, member: MemberId) -> Option<MemberDoors> {
+        self.roster.doors(member)
     }
 
     /// Makes a job's facts durable. A submission is answered with the fault where they cannot be; what has happened is
@@ -437,11 +441,8 @@ impl JudgeQueueActor {
 }
 
 /// The first device that judges: all of them are of its model.
-fn judging_device<'a>(
-    judging: &[MemberId],
-    members: &'a BTreeMap<MemberId, (MemberDoors, DeviceFacts)>,
-) -> Option<&'a DeviceFacts> {
-    judging.first().and_then(|member| members.get(member)).map(|member| &member.1)
+fn judging_device(judging: &[MemberId], roster: &Roster) -> Option<DeviceFacts> {
+    judging.first().and_then(|member| roster.facts(*member))
 }
 
 /// What makes two askings the same (rule D5).
@@ -483,6 +484,17 @@ impl Handler<NewSplit> for JudgeQueueActor {
         let devices = judging.len();
         self.judging = judging;
         self.take(JudgeInput::NewSplit { judging: devices, builds }, ctx);
+    }
+}
+
+impl Handler<NewJudges> for JudgeQueueActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: NewJudges, ctx: &mut Self::Context) {
+        let NewJudges { judging, gone } = msg;
+        let devices = judging.len();
+        self.judging = judging;
+        self.take(JudgeInput::Runners { judging: devices, gone }, ctx);
     }
 }
 
@@ -535,14 +547,14 @@ impl Handler<SubmitPinned> for JudgeQueueActor {
 
     fn handle(&mut self, msg: SubmitPinned, ctx: &mut Self::Context) -> Self::Result {
         let SubmitPinned { spec, key } = msg;
-        let device = judging_device(&self.judging, &self.members);
+        let device = judging_device(&self.judging, &self.roster);
         let submit = Submit {
             job: spec.job,
             run: spec.run,
             arrival: spec.arrival,
             champion: spec.pinned.champion.clone(),
             candidate: spec.pinned.candidate.clone(),
-            same: same_change(&spec, device),
+            same: same_change(&spec, device.as_ref()),
             key: key.clone(),
             stage_worst: spec.pinned.kit.contract.stage_worst(),
         };

@@ -1,6 +1,5 @@
 //! A lane's mailbox: one development run at a time, and its answers. The rules are `thermite_core::lane`'s.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use tracing::{debug, info};
 
 use thermite_core::dev_run::{DevRunEnd, DevRunSpec};
 use thermite_core::hold::StopCause;
-use thermite_core::ids::{Arrival, DevRunId, HoldId, Holder, LaneId, MemberId};
+use thermite_core::ids::{Arrival, DevRunId, HoldId, Holder, LaneId};
 use thermite_core::input_log::{Answer, LaneTakes};
 use thermite_core::lane::{Ask, Caller, Lane, LaneEffect, LaneInput, LaneState};
 use thermite_core::log::LogEntry;
@@ -20,11 +19,12 @@ use thermite_core::time::Span;
 
 use crate::alarm::Alarm;
 use crate::input_log::Traced;
-use crate::member::{MemberDoors, StartDevRun, ToMember};
+use crate::member::{StartDevRun, ToMember};
 use crate::outbox::{Append, Outbox};
 use crate::pool::{JoinLine, PoolActor, ToPool};
 use crate::ports::{Clock, InputLog};
 use crate::rig::{No, Queued};
+use crate::roster::Roster;
 
 /// Says something to a lane.
 #[derive(Message)]
@@ -78,7 +78,7 @@ pub(crate) struct LaneActor {
     clock: Rc<dyn Clock>,
     pool: Addr<PoolActor>,
     outbox: Addr<Outbox>,
-    members: BTreeMap<MemberId, MemberDoors>,
+    roster: Roster,
     alarm: Alarm,
 }
 
@@ -89,10 +89,10 @@ impl LaneActor {
         inputs: Rc<dyn InputLog>,
         pool: Addr<PoolActor>,
         outbox: Addr<Outbox>,
-        members: BTreeMap<MemberId, MemberDoors>,
+        roster: Roster,
     ) -> LaneActor {
         let lane = Traced::new(Lane::new(id), inputs);
-        LaneActor { id, lane, under_way: None, clock, pool, outbox, members, alarm: Alarm::default() }
+        LaneActor { id, lane, under_way: None, clock, pool, outbox, roster, alarm: Alarm::default() }
     }
 
     fn take(&mut self, input: LaneInput, ctx: &mut Context<Self>) {
@@ -131,7 +131,7 @@ impl LaneActor {
                 }
                 LaneEffect::Start { hold, limit } => self.start_on(hold, limit),
                 LaneEffect::StopHold { hold, cause } => {
-                    if let Some(doors) = self.members.get(&hold.member) {
+                    if let Some(doors) = self.roster.doors(hold.member) {
                         let input = thermite_core::device::DeviceInput::Stop { number: hold.number, cause };
                         doors.input.do_send(ToMember(input));
                     }
@@ -193,7 +193,7 @@ impl LaneActor {
     }
 
     fn start_on(&self, hold: HoldId, limit: Option<Span>) {
-        if let (Some(under_way), Some(doors)) = (&self.under_way, self.members.get(&hold.member)) {
+        if let (Some(under_way), Some(doors)) = (&self.under_way, self.roster.doors(hold.member)) {
             doors.start.do_send(StartDevRun { hold, spec: under_way.spec.clone(), limit });
         }
     }

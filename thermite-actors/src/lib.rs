@@ -20,6 +20,8 @@ mod outbox;
 mod pool;
 pub mod ports;
 pub mod rig;
+mod roster;
+pub mod runners;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod view;

@@ -1,6 +1,6 @@
 //! The pool's mailbox. The rules are `thermite_core::pool`'s.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use actix::prelude::*;
@@ -21,8 +21,10 @@ use crate::events::Events;
 use crate::input_log::Traced;
 use crate::judge_queue::{JudgeQueueActor, ToJudge};
 use crate::lane::{LaneActor, ToLane};
-use crate::member::{MemberDoors, ToMember};
+use crate::member::ToMember;
 use crate::ports::Clock;
+use crate::roster::Roster;
+use crate::runners::{RunnerLeft, RunnersActor};
 use crate::view::RigHappening;
 
 /// Says something to the pool.
@@ -68,6 +70,10 @@ pub(crate) struct PoolLook {
     pub(crate) members: BTreeMap<MemberId, MemberView>,
     /// Until when the cards are being given out anew, where they are.
     pub(crate) new_split: Option<Moment>,
+    /// For how long lanes may go before the judge on shared runners at most (rule E1).
+    pub(crate) lanes_first: Span,
+    /// The lanes that runners serve (rule E2).
+    pub(crate) runners_serve: BTreeSet<LaneId>,
     /// How often the watchdog has found someone.
     pub(crate) overlooked: u64,
 }
@@ -77,7 +83,8 @@ pub(crate) struct PoolActor {
     pub(crate) pool: Traced<Pool>,
     pub(crate) clock: Rc<dyn Clock>,
     pub(crate) events: Rc<Events>,
-    pub(crate) members: BTreeMap<MemberId, MemberDoors>,
+    pub(crate) roster: Roster,
+    pub(crate) runners: Addr<RunnersActor>,
     pub(crate) lanes: BTreeMap<LaneId, Addr<LaneActor>>,
     pub(crate) judge: Addr<JudgeQueueActor>,
     pub(crate) watchdog: Watchdog,
@@ -144,6 +151,7 @@ impl PoolActor {
                         let _ = splitter.send(());
                     }
                 }
+                PoolEffect::RunnerLeft { member } => self.runners.do_send(RunnerLeft(member)),
                 PoolEffect::Void { hold } => self.member(hold.member, DeviceInput::Void { number: hold.number }),
                 PoolEffect::Stop { hold, cause } => {
                     self.member(hold.member, DeviceInput::Stop { number: hold.number, cause });
@@ -167,7 +175,7 @@ impl PoolActor {
     }
 
     fn member(&self, member: MemberId, input: DeviceInput) {
-        if let Some(doors) = self.members.get(&member) {
+        if let Some(doors) = self.roster.doors(member) {
             doors.input.do_send(ToMember(input));
         }
     }
@@ -218,6 +226,8 @@ impl Handler<LookAtPool> for PoolActor {
             bench: self.pool.bench(),
             members: self.pool.members().into_iter().map(|member| (member.member, member)).collect(),
             new_split: self.pool.new_split(),
+            lanes_first: self.pool.lanes_first(),
+            runners_serve: self.lanes.keys().copied().filter(|lane| self.pool.runners_serve(*lane)).collect(),
             overlooked: self.watchdog.found,
         }
     }

@@ -14,6 +14,7 @@ use thermite_core::ids::{DevRunId, JobId, MemberId, RunId};
 use thermite_core::lane::Caller;
 use thermite_core::refusal::{InfrastructureFailure, Refusal};
 use thermite_core::run::RunState;
+use thermite_core::runners::ProcessAsk;
 use thermite_core::settings::LiveSettings;
 use thermite_core::split::SplitAsk;
 use thermite_core::why::Explanation;
@@ -21,7 +22,8 @@ use thermite_core::why::Explanation;
 use crate::door::{self, Door};
 use crate::noise::DeviceNoise;
 use crate::ports::{Clock, Executor, Ids, InputLog, MemberPorts, Records, RigSettings, RunRequest, Workspaces};
-use crate::view::{DevRunRow, JobRow, RigEvent, RigView, RunRow, SettingsView, SplitView};
+use crate::runners::RunnerSetup;
+use crate::view::{DevRunRow, JobRow, RigEvent, RigView, RunRow, RunnersView, SettingsView, SplitView};
 
 /// Everything a rig is made of.
 pub struct RigSetup {
@@ -42,6 +44,8 @@ pub struct RigSetup {
     pub inputs: Rc<dyn InputLog>,
     /// How it is set up.
     pub settings: RigSettings,
+    /// Its runners on other machines, and whether its own devices judge beside them.
+    pub runners: RunnerSetup,
 }
 
 /// The two kinds of no, at the door.
@@ -245,7 +249,27 @@ impl Rig {
         self.ask_door(door::split::ChangeSplit { ask, read }).await?
     }
 
-    /// Has a device finish what it has and take nothing more, also after a restart, until [`Rig::undrain`] (rule B10).
+    /// The rig's runners: each with its pool, whether it answers, what it runs, whether it takes runs and why not; then who
+    /// waits for one (rule E14).
+    ///
+    /// # Errors
+    /// Where the rig has ended.
+    pub async fn runners(&self) -> Result<RunnersView, No> {
+        self.ask_door(door::runners::LookAtRunners).await?
+    }
+
+    /// Sets the rig's runners, as a whole list; answers once it is durable and in force (rule E8). What runs on a runner
+    /// that is taken away or given another pool is stopped: a job goes back to its place, a lane is told to run its
+    /// command again (rule E10); what the others run goes on. With `read`, only where its revision is still that one.
+    /// The latest asked list wins.
+    ///
+    /// # Errors
+    /// Refused where it cannot be, with the reason, or has been set meanwhile.
+    pub async fn set_runners(&self, list: Vec<ProcessAsk>, read: Option<u64>) -> Result<RunnersView, No> {
+        self.ask_door(door::runners::ChangeRunners { list, read }).await?
+    }
+
+    /// Has a device or runner finish what it has and take nothing more, also after a restart, until [`Rig::undrain`] (rule B10).
     /// Draining one that is drained changes nothing.
     ///
     /// # Errors

@@ -18,12 +18,14 @@ mod device;
 pub mod fake_nvml;
 mod input_log;
 mod records;
+mod runners;
 mod workspaces;
 
 pub use clock::{Luck, PausedClock, SeededIds};
 pub use device::{Call, DevRunScript, Happened, ScriptedDevice, StartScript, StopScript};
 pub use input_log::MemoryInputLog;
 pub use records::MemoryRecords;
+pub use runners::ScriptedRunners;
 pub use workspaces::ScriptedWorkspaces;
 
 /// An actix system on tokio's paused time.

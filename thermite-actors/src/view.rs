@@ -23,6 +23,10 @@ use thermite_core::wait::Wait;
 
 use crate::ports::DeviceFacts;
 
+mod runners;
+
+pub use runners::{RunnerRow, RunnerRuns, RunnerWaitRow, RunnersView, WhoWaits};
+
 /// The whole rig at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -51,6 +55,9 @@ pub struct RigView {
     /// Whether there are more than are listed.
     #[serde(default)]
     pub leftovers_more: bool,
+    /// Its runners on other machines (rule E14).
+    #[serde(default)]
+    pub runners: RunnersView,
 }
 
 /// One live process that a development run left behind.

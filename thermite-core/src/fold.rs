@@ -19,9 +19,11 @@ use crate::log::LogEntry;
 use crate::noise::{HarnessAlarm, Noise, NoiseKey};
 use crate::refusal::InfrastructureFailure;
 use crate::run::{RunSpec, RunState};
+use crate::runners::{RunnerDevice, RunnerSet};
 use crate::settings::LiveSettings;
 use crate::settled::{Settled, SettledVerdict};
 use crate::split::SplitAsk;
+use crate::wire::RunnerName;
 
 /// A run as the log tells it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -134,7 +136,22 @@ pub struct RigHistory {
     /// How often it was set.
     #[serde(default)]
     pub split_revision: u64,
-    /// Devices that take nothing more, by UUID.
+    /// The runners that were set last.
+    #[serde(default)]
+    pub runners: Vec<RunnerSet>,
+    /// How often they were set.
+    #[serde(default)]
+    pub runners_revision: u64,
+    /// The number of every runner there ever was.
+    #[serde(default, with = "crate::pairs")]
+    pub runner_numbers: BTreeMap<RunnerName, MemberId>,
+    /// The lowest number that no runner can have had.
+    #[serde(default)]
+    pub runner_next: u16,
+    /// What each runner's device is, as it told last.
+    #[serde(default)]
+    pub runner_devices: BTreeMap<MemberId, RunnerDevice>,
+    /// Devices that take nothing more, by UUID; runners, by name.
     #[serde(default)]
     pub drained: BTreeSet<String>,
     /// The newest measure of noise for each key.
@@ -246,6 +263,8 @@ impl RigHistory {
                 self.last_arrival = self.last_arrival.saturating_add(numbers_skipped);
                 let highest = self.last_holds.values().copied().max().unwrap_or(0).max(self.hold_floor);
                 self.hold_floor = highest.saturating_add(numbers_skipped);
+                let next = self.runner_next.max(MemberId::RUNNERS_FROM);
+                self.runner_next = next.saturating_add(limits::RUNNER_NUMBERS_SKIPPED);
             }
             LogEntry::RunStarted { run, spec, key } => {
                 let champion = spec.champion.clone();
@@ -358,6 +377,17 @@ impl RigHistory {
             LogEntry::SplitSet { ask } => {
                 self.split = ask;
                 self.split_revision += 1;
+            }
+            LogEntry::RunnersSet { runners } => {
+                for known in &runners {
+                    self.runner_numbers.insert(known.runner.clone(), known.member);
+                    self.runner_next = self.runner_next.max(known.member.0.saturating_add(1));
+                }
+                self.runners = runners;
+                self.runners_revision += 1;
+            }
+            LogEntry::RunnerMet { member, device } => {
+                self.runner_devices.insert(member, device);
             }
             LogEntry::DeviceDrained { device } => {
                 self.drained.insert(device);

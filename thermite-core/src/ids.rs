@@ -44,6 +44,64 @@ uuid_id! {
     DevRunId
 }
 
+/// What names bytes by what they are: their SHA-256, 64 lower-case hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(try_from = "String", into = "String")]
+#[cfg_attr(feature = "schema", schema(value_type = String))]
+pub struct ContentHash(String);
+
+/// A text that is no SHA-256.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no SHA-256: 64 of 0-9 and a-f")]
+pub struct NoHash(pub String);
+
+impl ContentHash {
+    /// The name of bytes with that SHA-256.
+    pub fn new(digest: [u8; 32]) -> ContentHash {
+        use fmt::Write;
+
+        ContentHash(digest.iter().fold(String::with_capacity(64), |mut text, byte| {
+            write!(text, "{byte:02x}").expect("writing to a String cannot fail");
+            text
+        }))
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for ContentHash {
+    type Error = NoHash;
+
+    fn try_from(text: String) -> Result<ContentHash, NoHash> {
+        let fits = text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        if fits { Ok(ContentHash(text)) } else { Err(NoHash(text)) }
+    }
+}
+
+impl std::str::FromStr for ContentHash {
+    type Err = NoHash;
+
+    fn from_str(text: &str) -> Result<ContentHash, NoHash> {
+        ContentHash::try_from(text.to_owned())
+    }
+}
+
+impl From<ContentHash> for String {
+    fn from(hash: ContentHash) -> String {
+        hash.0
+    }
+}
+
+impl fmt::Display for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// The highest number a lane may have.
 pub const LANE_MAX: u8 = 16;
 
@@ -105,12 +163,23 @@ impl MemberId {
     /// Where jobs are built that take no card yet (rule B7): a member like any other, held by one job at a time, which
     /// is how builds of the whole rig take turns. The last number, so that it is none of a device's.
     pub const BENCH: MemberId = MemberId(u16::MAX);
+    /// From this number on they are runners', given out by the log and never to another one; below are the core's own
+    /// devices.
+    pub const RUNNERS_FROM: u16 = 1_000;
+
+    /// Whether it is a runner's number.
+    pub const fn is_runner(self) -> bool {
+        self.0 >= MemberId::RUNNERS_FROM && self.0 != MemberId::BENCH.0
+    }
 }
 
 impl fmt::Display for MemberId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == MemberId::BENCH {
             return f.write_str("the bench");
+        }
+        if self.is_runner() {
+            return write!(f, "runner {}", self.0);
         }
         write!(f, "device {}", self.0)
     }

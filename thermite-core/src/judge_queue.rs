@@ -21,6 +21,7 @@ use crate::time::{Moment, Span};
 
 mod answers;
 mod reuse;
+mod runners;
 mod runs;
 mod split;
 mod tell;
@@ -292,6 +293,7 @@ impl JudgeQueue {
             JudgeInput::WorkTaken { version } => self.work_taken(version, &mut out),
             JudgeInput::Granted { hold, serves } => self.granted(hold, &serves, &mut out),
             JudgeInput::NewSplit { judging, builds } => self.new_split(judging, builds, &mut out),
+            JudgeInput::Runners { judging, gone } => self.new_judges(judging, &gone, &mut out),
             JudgeInput::BuildsDone { hold } => {
                 if let Some(job) = self.job_under(hold)
                     && self.turn == Some(job)
@@ -450,7 +452,13 @@ impl JudgeQueue {
             return;
         };
         self.dequeue(id);
-        let is_built = self.built.contains(&id);
+        // What the bench has built is of no use on a runner: the job builds there, as another attempt (rule B7).
+        let is_built = if hold.member.is_runner() {
+            self.built.remove(&id);
+            false
+        } else {
+            self.built.contains(&id)
+        };
         let job = self.jobs.get_mut(&id).expect("the picked job is one of the queue's");
         // A stage whose builds the bench made is the same attempt on its card.
         if !is_built {

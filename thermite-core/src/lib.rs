@@ -29,6 +29,7 @@ pub mod record;
 pub mod refusal;
 pub mod run;
 pub mod runner;
+pub mod runners;
 pub mod settings;
 pub mod settled;
 pub mod split;

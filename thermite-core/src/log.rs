@@ -10,6 +10,7 @@ use crate::ids::{Arrival, DevRunId, HoldId, JobId, MemberId, RunId};
 use crate::job::{JobOutcome, JobSpec, StageKind};
 use crate::noise::{ChampionTwice, Noise, NoiseDoubt, NoiseKey};
 use crate::run::{RunSpec, RunState};
+use crate::runners::{RunnerDevice, RunnerSet};
 use crate::settings::LiveSettings;
 use crate::split::SplitAsk;
 
@@ -179,6 +180,18 @@ pub enum LogEntry {
     DeviceUndrained {
         /// The device's UUID.
         device: String,
+    },
+    /// The rig's runners were set, as a whole list; the newest stands (rule E8).
+    RunnersSet {
+        /// All of them, each with its pool and its number.
+        runners: Vec<RunnerSet>,
+    },
+    /// A runner told what its device is, for the first time or anew (rule E9).
+    RunnerMet {
+        /// The runner's number.
+        member: MemberId,
+        /// What its device is.
+        device: RunnerDevice,
     },
     /// What may be set while the rig runs was set; the newest stands.
     SettingsChanged {

@@ -13,11 +13,13 @@ use crate::job::StageKind;
 use crate::time::{Moment, Span};
 
 mod matching;
+mod runners;
 mod split;
 mod view;
 mod watchdog;
 mod words;
 
+use runners::Next;
 pub use view::{HolderView, JudgesDevice, MemberView};
 pub use watchdog::Overlooked;
 pub use words::{JudgeWork, PoolEffect, PoolInput, Wants, WorkEntry};
@@ -109,6 +111,10 @@ struct Member {
     gone: Option<String>,
     /// Whether it takes nothing more, by somebody's wish (rule B10).
     drained: bool,
+    /// Why it takes no runs although it answers (rule E9); runners alone.
+    unfit: Option<String>,
+    /// What becomes of it once what it holds is over; runners alone.
+    next: Option<Next>,
 }
 
 /// A new split on its way: nothing is granted until every hold is over (rule B9).
@@ -133,6 +139,8 @@ pub struct Pool {
     room: bool,
     closed: bool,
     change: Option<Change>,
+    /// The last numbers of runners that have left: a number is used once, also where one comes back.
+    left: BTreeMap<MemberId, u64>,
 }
 
 impl Pool {
@@ -148,13 +156,14 @@ impl Pool {
             room: true,
             closed: false,
             change: None,
+            left: BTreeMap::new(),
         }
     }
 
     /// The members a lane may use, in order: its own, then shared ones; the core's where none serves it (rule E2).
     pub fn acceptable(&self, lane: LaneId) -> Vec<MemberId> {
         let of = |wanted: &dyn Fn(Discipline) -> bool| -> Vec<MemberId> {
-            self.members.iter().filter(|(_, m)| wanted(m.discipline)).map(|(id, _)| *id).collect()
+            self.members.iter().filter(|(_, m)| Pool::assigned(m).is_some_and(wanted)).map(|(id, _)| *id).collect()
         };
         let mut members = of(&|d| d == Discipline::OneLane(lane));
         members.extend(of(&|d| d == Discipline::FirstCome));
@@ -222,10 +231,14 @@ impl Pool {
                     member.drained = drained;
                 }
             }
+            PoolInput::AddRunner { member, discipline, drained } => self.add_runner(member, discipline, drained),
+            PoolInput::SetRunners { pools } => self.set_runners(&pools, &mut out),
+            PoolInput::Unfit { runners } => self.set_unfit(&runners),
             PoolInput::Recording(recording) => self.recording = recording,
             PoolInput::Room(room) => self.room = room,
             PoolInput::Close => self.closed = true,
         }
+        self.finish_moves(&mut out);
         self.match_all(now, &mut out);
         out
     }
@@ -298,6 +311,9 @@ impl Pool {
         }
         if let Some(change) = &mut self.change {
             change.until = change.until.rebase(origin);
+        }
+        for (id, last) in &mut self.left {
+            *last = last.saturating_sub(lowest(*id));
         }
         for (id, member) in &mut self.members {
             match &mut member.state {
@@ -393,9 +409,9 @@ impl Pool {
                 {
                     *grant = Grant::Started { at: now };
                     // It was asked to burn the number, and the work had begun by then.
-                    if self.change.is_some() {
-                        let hold = HoldId { member: id, number };
-                        out.push(PoolEffect::Stop { hold, cause: StopCause::NewSplit });
+                    let split = (self.change.is_some() && !id.is_runner()).then_some(StopCause::NewSplit);
+                    if let Some(cause) = split.or_else(|| Pool::stop_of_moving(member)) {
+                        out.push(PoolEffect::Stop { hold: HoldId { member: id, number }, cause });
                     }
                 }
             }
@@ -420,7 +436,9 @@ impl Pool {
                     let why = self.why_gave_up(&waiter);
                     out.push(PoolEffect::GaveUp { lane, dev_run: waiter.dev_run, why });
                 } else {
-                    self.insert(waiter);
+                    // Who serves its lane may have changed while it had the device.
+                    let acceptable = self.acceptable(lane);
+                    self.insert(Waiter { acceptable, ..waiter });
                     self.let_stopped_go(out);
                 }
             }
@@ -439,17 +457,17 @@ impl Pool {
 
 impl Member {
     fn new(discipline: Discipline) -> Member {
-        Member { discipline, state: MemberState::Unknown, gone: None, drained: false }
+        Member { discipline, state: MemberState::Unknown, gone: None, drained: false, unfit: None, next: None }
     }
 
     fn is_free(&self) -> bool {
-        matches!(self.state, MemberState::Free { .. }) && !self.drained
+        matches!(self.state, MemberState::Free { .. }) && !self.drained && self.unfit.is_none() && self.next.is_none()
     }
 
     /// Whether it is there, and serves whoever is next.
     fn in_service(&self) -> bool {
         let known = matches!(self.state, MemberState::Free { .. } | MemberState::Held { .. });
-        known && self.gone.is_none() && !self.drained
+        known && self.gone.is_none() && !self.drained && self.unfit.is_none() && self.next.is_none()
     }
 }
 

@@ -184,6 +184,26 @@ pub enum Refusal {
         /// Its revision.
         revision: u64,
     },
+    /// Rule E8: a list of runners that cannot be.
+    #[error("the runners cannot be: {why}")]
+    BadRunners {
+        /// The reason.
+        why: String,
+    },
+    /// The list of runners is another than the one that was read.
+    #[error("the runners have been set meanwhile (revision {revision}); read them again")]
+    RunnersMoved {
+        /// Its revision.
+        revision: u64,
+    },
+    /// The rig has no such runner.
+    #[error("runner {runner} does not exist: this rig has {have}")]
+    UnknownRunner {
+        /// What was asked for.
+        runner: String,
+        /// The runners there are.
+        have: String,
+    },
     /// Too many jobs wait.
     #[error("{most} jobs wait already; submit again when some are done")]
     QueueFull {

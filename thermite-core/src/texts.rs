@@ -27,6 +27,10 @@ pub const fn runner_lost(how: RunnerLoss) -> &'static str {
 }
 /// Rule D5: a confirmed win whose champion is no longer the champion.
 pub const WIN_NOT_ADOPTED: &str = "win, not adopted: the champion moved";
+/// Rule E8: a runner that is listed and has not answered yet.
+pub const RUNNER_NOT_MET: &str = "it has not answered yet";
+/// Rule E13: a rig whose judge has runners alone, and none of them is listed.
+pub const NO_JUDGES_RUNNER: &str = "the rig's list has no judge's or shared runner, and the core judges nothing";
 /// What a record says of a time that the candidate itself could have reached (docs/judging.md, two timers).
 pub const TIMER_SHARES_PROCESS: &str = "timer shares the process";
 
@@ -149,6 +153,14 @@ pub fn card_access_lost(uuid: &str, said: &str) -> String {
     )
 }
 
+/// Rule B10: no card that the rig may open.
+pub fn cards_access_lost(said: &str) -> String {
+    format!(
+        "the rig may not open the machine's cards ({said}); give its account access to /dev/nvidia*, and in a container \
+         start the container anew with its cards"
+    )
+}
+
 /// Rule B10: a card in MIG mode.
 pub fn card_in_mig_mode(uuid: &str) -> String {
     format!(
@@ -167,6 +179,14 @@ pub fn card_fault(uuid: &str, call: &str, said: &str) -> String {
     format!(
         "card {uuid} cannot be read: {call} says `{said}`; in a container that is how lost access shows: start it \
          anew with the card"
+    )
+}
+
+/// Rule B10: whatever else a driver says that is of no card.
+pub fn cards_fault(call: &str, said: &str) -> String {
+    format!(
+        "the machine's cards cannot be listed: {call} says `{said}`; in a container that is how lost access shows: start \
+         it anew with its cards"
     )
 }
 

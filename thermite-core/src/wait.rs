@@ -52,6 +52,18 @@ pub enum WaitReason {
         /// What is known of the first of them.
         why: String,
     },
+    /// No runner of its pool takes runs: it does not answer, or says why it cannot (rules E9, E12).
+    NoRunner {
+        /// The first of them, where there is one.
+        member: Option<MemberId>,
+        /// What is known of it.
+        why: String,
+    },
+    /// The runner it had does not answer: it goes on once nothing of it can be left there (rule E11).
+    RunnerAway {
+        /// The runner.
+        member: MemberId,
+    },
     /// Every device that would serve takes nothing more, by somebody's wish (rule B10).
     Drained {
         /// The first of them.
@@ -198,6 +210,10 @@ impl Wait {
             JudgesDevice::Out { why } => {
                 (WaitReason::NoReadyDevice { why: why.clone() }, WaitEnd::Unbounded { cause: NoLatest::NoReadyDevice })
             }
+            JudgesDevice::NoRunner { member, why } => (
+                WaitReason::NoRunner { member: *member, why: why.clone() },
+                WaitEnd::Unbounded { cause: NoLatest::NoRunner },
+            ),
             JudgesDevice::Drained { member } => {
                 (WaitReason::Drained { member: *member }, WaitEnd::Unbounded { cause: NoLatest::Drained })
             }
@@ -235,8 +251,29 @@ impl Wait {
         Wait { reason, place: 0, since: stage.since, end: WaitEnd::Latest { at: stage.until } }
     }
 
+    /// The same where lanes may go first on a shared runner: those that wait, for so long at most (rule E1).
+    #[must_use]
+    pub fn after_lanes(self, lanes_first: Span) -> Wait {
+        let end = match self.end {
+            WaitEnd::Latest { at } => WaitEnd::Latest { at: at + lanes_first },
+            WaitEnd::Unbounded { cause } => WaitEnd::Unbounded { cause },
+        };
+        Wait { end, ..self }
+    }
+
+    /// The certificate of a stage whose runner does not answer: by then nothing of it is left there (rule E11).
+    pub fn runner_away(member: MemberId, since: Moment, hand_on: Moment) -> Wait {
+        let (reason, end) = (WaitReason::RunnerAway { member }, WaitEnd::Latest { at: hand_on });
+        Wait { reason, place: 0, since, end }
+    }
+
     /// The one sentence for people and agents.
     pub fn sentence(&self, now: Moment) -> String {
+        self.sentence_naming(now, &|member| member.to_string())
+    }
+
+    /// The one sentence, with members called as people call them.
+    pub fn sentence_naming(&self, now: Moment, name: &dyn Fn(MemberId) -> String) -> String {
         let waited = now.since(self.since);
         let end = match self.end {
             // A queued job's bound adds up every limit of what is ahead; said alone it would read as a forecast.
@@ -252,52 +289,70 @@ impl Wait {
                 WaitReason::Durable
                 | WaitReason::StopProof { .. }
                 | WaitReason::Starting { .. }
+                | WaitReason::RunnerAway { .. }
                 | WaitReason::DeviceBusy { .. },
                 0,
             ) => String::new(),
             (_, 0) => " next in line,".to_owned(),
             (_, ahead) => format!(" {ahead} ahead,"),
         };
-        format!("waits for {},{place} since {waited}, {end}", self.reason)
+        format!("waits for {},{place} since {waited}, {end}", self.reason.told(name))
+    }
+}
+
+impl WaitReason {
+    /// The reason in words, with members called as `name` says.
+    pub fn told(&self, name: &dyn Fn(MemberId) -> String) -> String {
+        match self {
+            WaitReason::JudgeHasWork { jobs: 1 } => "the judge, which has 1 job".to_owned(),
+            WaitReason::JudgeHasWork { jobs } => format!("the judge, which has {jobs} jobs"),
+            WaitReason::PausedRunsJobs { run } => {
+                format!("jobs of paused run {run}, which keep their place until it is resumed")
+            }
+            WaitReason::JudgeHolds { member, job: Some(job) } => {
+                format!("the judge, which holds {} for job {job}", name(*member))
+            }
+            WaitReason::JudgeHolds { member, job: None } => format!("the judge, which holds {}", name(*member)),
+            WaitReason::LaneHolds { member, lane, dev_run } => {
+                format!("{lane}, which holds {} for development run {dev_run}", name(*member))
+            }
+            WaitReason::Earlier { ahead: 1 } => "1 asked for earlier".to_owned(),
+            WaitReason::Earlier { ahead } => format!("{ahead} asked for earlier"),
+            WaitReason::NoReadyDevice { why } => format!("a ready device: {why}"),
+            WaitReason::NoRunner { member: Some(member), why } => {
+                format!("a runner that takes runs: {}: {why}", name(*member))
+            }
+            WaitReason::NoRunner { member: None, why } => format!("a runner that takes runs: {why}"),
+            WaitReason::RunnerAway { member } => {
+                format!("{}, which does not answer, to be over with it: then it starts over", name(*member))
+            }
+            WaitReason::Drained { member } => format!("{}, which is drained, to be undrained", name(*member)),
+            WaitReason::NewSplit => "the cards, which are being given out anew".to_owned(),
+            WaitReason::AnotherCard { screened_on, member, job } => {
+                let (screened_on, member) = (name(*screened_on), name(*member));
+                let job = job.map_or_else(String::new, |job| format!(" for job {job}"));
+                format!("another card than {screened_on}, where its screening was won: the judge holds {member}{job}")
+            }
+            WaitReason::RunPaused { run } => format!("run {run} to be resumed"),
+            WaitReason::BuildTurn { job } => format!("the build of job {job}"),
+            WaitReason::Retry { failures } => {
+                format!("its next attempt after infrastructure failure {failures}")
+            }
+            WaitReason::DiskFull => "room on the data folder's disk".to_owned(),
+            WaitReason::Records => "the records, which cannot be written".to_owned(),
+            WaitReason::Durable => "the records to have it".to_owned(),
+            WaitReason::StopProof { member } => {
+                format!("the proof that nothing of it is left on {}", name(*member))
+            }
+            WaitReason::Starting { member } => format!("its start on {}", name(*member)),
+            WaitReason::DeviceBusy { signals } => format!("a quiet device: {signals}"),
+        }
     }
 }
 
 impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WaitReason::JudgeHasWork { jobs: 1 } => f.write_str("the judge, which has 1 job"),
-            WaitReason::JudgeHasWork { jobs } => write!(f, "the judge, which has {jobs} jobs"),
-            WaitReason::PausedRunsJobs { run } => {
-                write!(f, "jobs of paused run {run}, which keep their place until it is resumed")
-            }
-            WaitReason::JudgeHolds { member, job: Some(job) } => {
-                write!(f, "the judge, which holds {member} for job {job}")
-            }
-            WaitReason::JudgeHolds { member, job: None } => write!(f, "the judge, which holds {member}"),
-            WaitReason::LaneHolds { member, lane, dev_run } => {
-                write!(f, "{lane}, which holds {member} for development run {dev_run}")
-            }
-            WaitReason::Earlier { ahead: 1 } => f.write_str("1 asked for earlier"),
-            WaitReason::Earlier { ahead } => write!(f, "{ahead} asked for earlier"),
-            WaitReason::NoReadyDevice { why } => write!(f, "a ready device: {why}"),
-            WaitReason::Drained { member } => write!(f, "{member}, which is drained, to be undrained"),
-            WaitReason::NewSplit => f.write_str("the cards, which are being given out anew"),
-            WaitReason::AnotherCard { screened_on, member, job } => {
-                write!(f, "another card than {screened_on}, where its screening was won: the judge holds {member}")?;
-                job.map_or(Ok(()), |job| write!(f, " for job {job}"))
-            }
-            WaitReason::RunPaused { run } => write!(f, "run {run} to be resumed"),
-            WaitReason::BuildTurn { job } => write!(f, "the build of job {job}"),
-            WaitReason::Retry { failures } => {
-                write!(f, "its next attempt after infrastructure failure {failures}")
-            }
-            WaitReason::DiskFull => f.write_str("room on the data folder's disk"),
-            WaitReason::Records => f.write_str("the records, which cannot be written"),
-            WaitReason::Durable => f.write_str("the records to have it"),
-            WaitReason::StopProof { member } => write!(f, "the proof that nothing of it is left on {member}"),
-            WaitReason::Starting { member } => write!(f, "its start on {member}"),
-            WaitReason::DeviceBusy { signals } => write!(f, "a quiet device: {signals}"),
-        }
+        f.write_str(&self.told(&|member| member.to_string()))
     }
 }
 

@@ -32,6 +32,8 @@ pub enum Subject {
     Run,
     /// A device.
     Device,
+    /// A runner.
+    Runner,
 }
 
 /// Why something waits, or came out as it did.
@@ -132,6 +134,21 @@ impl Explanation {
                 .push("its jobs hold all development runs on the shared device back as well (rule A3)".to_owned());
         }
         told
+    }
+
+    /// A runner.
+    pub fn of_runner(
+        name: &str,
+        why_not: Option<&str>,
+        is_held: bool,
+        because: impl IntoIterator<Item = String>,
+    ) -> Explanation {
+        let says = match (why_not, is_held) {
+            (Some(why), _) => format!("takes no runs: {why}"),
+            (None, true) => "busy; takes its next run once this one is over".to_owned(),
+            (None, false) => "free".to_owned(),
+        };
+        Explanation { because: because.into_iter().collect(), ..Explanation::new(Subject::Runner, name, says) }
     }
 
     /// A device.

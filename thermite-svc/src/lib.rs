@@ -6,6 +6,7 @@ pub mod backup;
 pub mod budget;
 pub mod bus;
 pub mod cards;
+pub mod control;
 pub mod device_lock;
 pub mod folder;
 pub mod harness;

@@ -5,3 +5,4 @@ pub mod journal;
 pub mod key;
 pub mod line_file;
 pub mod rights;
+pub mod slot;

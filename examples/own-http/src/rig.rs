@@ -83,6 +83,7 @@ pub(crate) async fn start(place: &Place) -> Result<Harness, Box<dyn Error>> {
         ids: Rc::new(OsIds),
         inputs: Rc::new(NoInputLog),
         settings: RigSettings { dev_run_wait: limits::DEV_RUN_WAIT_MAX, lanes_most: 16 },
+        runners: thermite_actors::runners::RunnerSetup::default(),
     })
     .await?;
     let going_on = rig.view().await?.runs.into_iter().find(|run| run.state != RunState::Ended);

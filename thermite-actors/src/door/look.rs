@@ -20,9 +20,14 @@ use crate::member::{LookAtLeftovers, LookAtMember, MemberLook, ToMember};
 use crate::noise;
 use crate::outbox::{Recall, RecordsState};
 use crate::pool::{LookAtPool, PoolLook};
-use crate::view::{DevRunStatus, DevicePool, DeviceRow, JobStatus, LeftoverRow, Quarantine};
+use crate::runners::{LookAtRunner, LookAtRunners, RunnerLook, RunnersLook};
+use crate::view::{DevRunStatus, DevicePool, DeviceRow, JobStatus, LeftoverRow, Quarantine, RunnersView};
 
 use super::*;
+
+mod runners;
+
+use runners::runners_block;
 
 /// Live jobs that a view shows.
 const JOBS_SHOWN: usize = 100;
@@ -36,9 +41,20 @@ struct Snapshot {
     lanes: Vec<crate::lane::LaneLook>,
     pool: PoolLook,
     judge: JudgeLook,
+    runners: RunnersLook,
+    /// How each runner stands.
+    standing: BTreeMap<MemberId, RunnerLook>,
+    roster: Roster,
+    /// How many lanes the rig has.
+    lanes_most: usize,
 }
 
 impl Snapshot {
+    /// A wait's one sentence, with runners called by their names.
+    fn say(&self, wait: &Wait) -> String {
+        wait.sentence_naming(self.now, &|member| self.roster.name(member))
+    }
+
     fn devices(&self) -> Vec<(MemberId, DeviceFacts)> {
         self.members.iter().map(|(member, look)| (*member, look.facts.clone())).collect()
     }
@@ -66,14 +82,28 @@ async fn snapshot(actors: &Actors, which: WhichJobs) -> Option<Snapshot> {
     let pool = actors.pool.send(LookAtPool).await.ok()?;
     let judge = actors.judge.send(LookAtJudge { which }).await.ok()?;
     let mut members = BTreeMap::new();
-    for (id, doors) in &actors.members {
-        members.insert(*id, doors.look.send(LookAtMember).await.ok()?);
+    for (id, doors) in actors.roster.measuring() {
+        match doors.look.send(LookAtMember).await {
+            Ok(look) => drop(members.insert(id, look)),
+            // It has left since.
+            Err(_) if id.is_runner() => {}
+            Err(_) => return None,
+        }
+    }
+    let runners = actors.runners.send(LookAtRunners).await.ok()?;
+    let mut standing = BTreeMap::new();
+    for (id, look) in &runners.looks {
+        if let Ok(look) = look.send(LookAtRunner).await {
+            standing.insert(*id, look);
+        }
     }
     let mut lanes = Vec::new();
     for lane in actors.lanes.values() {
         lanes.extend(lane.send(LookAtLane).await.ok()?);
     }
-    Some(Snapshot { now: actors.clock.now(), members, lanes, pool, judge })
+    let (now, roster) = (actors.clock.now(), actors.roster.clone());
+    let lanes_most = actors.lanes.len();
+    Some(Snapshot { now, members, lanes, pool, judge, runners, standing, roster, lanes_most })
 }
 
 pub(super) async fn recall<T: Send + 'static>(
@@ -97,6 +127,7 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
         overlooked: 0,
         leftovers: Vec::new(),
         leftovers_more: false,
+        runners: RunnersView::default(),
     };
     let Some(snapshot) = snapshot(actors, WhichJobs::First(JOBS_SHOWN)).await else { return view };
     view.now = snapshot.now;
@@ -128,12 +159,13 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
             .collect();
         let disturbed: Vec<Blamed> =
             history.disturbed.iter().map(|(blame, blocks)| Blamed { blame: blame.clone(), blocks: *blocks }).collect();
-        (noise, jobs, runs, warnings, disturbed)
+        (noise, jobs, runs, warnings, disturbed, history.runners_revision)
     });
-    let Ok((noise, jobs, runs, mut warnings, disturbed)) = recalled.await else { return view };
+    let Ok((noise, jobs, runs, mut warnings, disturbed, revision)) = recalled.await else { return view };
     view.devices = snapshot
         .members
         .iter()
+        .filter(|(member, _)| !member.is_runner())
         .map(|(member, look)| DeviceRow {
             member: *member,
             facts: look.facts.clone(),
@@ -162,6 +194,7 @@ pub(super) async fn whole(actors: &Actors) -> RigView {
             Some(JobRow { warning: warning.clone(), ..live_job_row(&snapshot, live, known) })
         })
         .collect();
+    view.runners = runners_block(&snapshot, revision, &view.dev_runs, &view.jobs);
     view
 }
 
@@ -186,14 +219,14 @@ fn quarantine_of(state: &DeviceView) -> Option<Quarantine> {
 /// The processes that development runs left behind, the oldest first: one more than are shown at most, where there are.
 async fn leftovers(actors: &Actors) -> Vec<LeftoverRow> {
     let mut rows = Vec::new();
-    for (member, doors) in &actors.members {
+    for (member, doors) in actors.roster.measuring() {
         let kept = doors.leftovers.send(LookAtLeftovers).await.unwrap_or_default();
         rows.extend(kept.into_iter().flat_map(|kept| {
             kept.processes.into_iter().map(move |process| LeftoverRow {
                 dev_run: kept.dev_run,
                 run: kept.run,
                 lane: kept.lane,
-                member: *member,
+                member,
                 pid: process.pid,
                 command: process.command,
                 since: kept.since,
@@ -341,9 +374,7 @@ fn dev_run_row(snapshot: &Snapshot, spec: &DevRunSpec, state: &LaneState) -> Opt
         LaneState::Waiting { ask, .. } => {
             let wait = snapshot.pool.waits.iter().find(|(_, dev_run, _)| *dev_run == spec.dev_run);
             match wait {
-                Some((_, _, wait)) => {
-                    DevRunStatus::Waiting { sentence: wait.sentence(snapshot.now), wait: wait.clone() }
-                }
+                Some((_, _, wait)) => DevRunStatus::Waiting { sentence: snapshot.say(wait), wait: wait.clone() },
                 // It is on its way into the line, or was granted this very moment.
                 None => recording(snapshot, ask),
             }
@@ -357,12 +388,12 @@ fn dev_run_row(snapshot: &Snapshot, spec: &DevRunSpec, state: &LaneState) -> Opt
 
 fn recording(snapshot: &Snapshot, ask: &Ask) -> DevRunStatus {
     let wait = Wait::durable(ask.since, Some(ask.latest));
-    DevRunStatus::Recording { sentence: wait.sentence(snapshot.now), wait }
+    DevRunStatus::Recording { sentence: snapshot.say(&wait), wait }
 }
 
 fn starting(snapshot: &Snapshot, ask: &Ask, hold: HoldId) -> DevRunStatus {
     let wait = Wait::starting(hold.member, ask.since, ask.latest);
-    DevRunStatus::Starting { hold, sentence: wait.sentence(snapshot.now), wait }
+    DevRunStatus::Starting { hold, sentence: snapshot.say(&wait), wait }
 }
 
 fn holding(snapshot: &Snapshot, ask: &Ask, hold: HoldId) -> DevRunStatus {
@@ -372,7 +403,7 @@ fn holding(snapshot: &Snapshot, ask: &Ask, hold: HoldId) -> DevRunStatus {
         }
         Some(DeviceView::Stopping { hold: held, cause, since, until }) if *held == hold => {
             let wait = Wait::stop(hold.member, *since, *until);
-            DevRunStatus::Stopping { hold, cause: cause.clone(), sentence: wait.sentence(snapshot.now), wait }
+            DevRunStatus::Stopping { hold, cause: cause.clone(), sentence: snapshot.say(&wait), wait }
         }
         _ => starting(snapshot, ask, hold),
     }
@@ -418,7 +449,8 @@ fn live_job_row(snapshot: &Snapshot, live: &LiveJob, known: &JobHistory) -> JobR
         Standing::Holding { hold } => {
             let stage = snapshot.judge.stages.get(hold).cloned();
             let waits = stage.as_ref().and_then(|stage| stage.waiting.as_ref());
-            let sentence = waits.map(|waits| Wait::quiet(waits).sentence(now));
+            let away = snapshot.runner_away(hold.member);
+            let sentence = away.or_else(|| waits.map(Wait::quiet)).map(|wait| snapshot.say(&wait));
             JobStatus::Measuring { hold: *hold, stage, sentence }
         }
         Standing::Waiting(waits) => {
@@ -427,8 +459,8 @@ fn live_job_row(snapshot: &Snapshot, live: &LiveJob, known: &JobHistory) -> JobR
                 Wants::Bench => pool.bench.as_ref(),
                 Wants::Device => waits.screened_on.and_then(|member| pool.confirming.get(&member)),
             };
-            let wait = Wait::of_job(now, since, waits, device.unwrap_or(&pool.device));
-            JobStatus::Waiting { sentence: wait.sentence(now), wait }
+            let wait = Wait::of_job(now, since, waits, device.unwrap_or(&pool.device)).after_lanes(pool.lanes_first);
+            JobStatus::Waiting { sentence: snapshot.say(&wait), wait }
         }
     };
     let mut row = job_row(known, status);
@@ -442,7 +474,7 @@ pub(super) async fn stop_stages(actors: &Actors, run: RunId) {
     let Ok(judge) = actors.judge.send(LookAtJudge { which: WhichJobs::First(JOBS_SHOWN) }).await else { return };
     for live in judge.live.iter().filter(|live| live.run == run) {
         if let Standing::Holding { hold } = live.standing
-            && let Some((_, doors)) = actors.holdable().find(|(member, _)| *member == hold.member)
+            && let Some(doors) = actors.roster.doors(hold.member)
         {
             let input = DeviceInput::Stop { number: hold.number, cause: StopCause::RunEnded };
             doors.input.do_send(ToMember(input));
@@ -452,7 +484,7 @@ pub(super) async fn stop_stages(actors: &Actors, run: RunId) {
 
 /// Stops the judge's stages: their jobs keep their place and start over.
 pub(super) async fn stop_judge(actors: &Actors) {
-    for (_, doors) in actors.holdable() {
+    for (_, doors) in actors.roster.all() {
         if let Ok(look) = doors.look.send(LookAtMember).await
             && let DeviceView::Held { hold, by: Holder::Judge, .. } = look.state
         {
@@ -467,7 +499,7 @@ pub(super) async fn wait_until_free(actors: &Actors) {
     let until = actors.clock.now() + limits::PROOF_MAX;
     loop {
         let mut held = false;
-        for (_, doors) in actors.holdable() {
+        for (_, doors) in actors.roster.all() {
             if let Ok(look) = doors.look.send(LookAtMember).await {
                 held |= matches!(look.state, DeviceView::Held { .. } | DeviceView::Stopping { .. });
             }

@@ -25,19 +25,26 @@ pub(crate) struct AskNoiseAgain(pub(crate) MemberId);
 pub(crate) struct AskClear(pub(crate) MemberId);
 
 pub(super) async fn facts_of(actors: &Actors, member: MemberId) -> Result<DeviceFacts, No> {
-    let Some(doors) = actors.members.get(&member) else {
-        let have: Vec<String> = actors.members.keys().map(MemberId::to_string).collect();
+    let Some(doors) = actors.roster.doors(member).filter(|_| member != MemberId::BENCH) else {
+        let have: Vec<String> = actors.roster.measuring().iter().map(|(id, _)| actors.roster.name(*id)).collect();
         let refusal = Refusal::UnknownDevice { device: member.0.to_string(), have: have.join(", ") };
         return Err(No::Refusal(refusal));
     };
-    Ok(doors.look.send(LookAtMember).await.map_err(|_| No::ending())?.facts)
+    match actors.roster.facts(member) {
+        Some(facts) if member.is_runner() => Ok(facts),
+        Some(_) | None => Ok(doors.look.send(LookAtMember).await.map_err(|_| No::ending())?.facts),
+    }
 }
 
 async fn look(actors: Actors) -> Result<Vec<DeviceNoise>, No> {
     let wall_ms = actors.clock.wall_ms();
     let mut devices = Vec::new();
-    for member in actors.members.keys() {
-        let (member, facts) = (*member, facts_of(&actors, *member).await?);
+    for (member, _) in actors.roster.measuring() {
+        // A runner that never answered has no device to speak of.
+        if member.is_runner() && actors.roster.facts(member).is_none() {
+            continue;
+        }
+        let facts = facts_of(&actors, member).await?;
         devices.push(look::recall(&actors, move |history| of_device(history, member, &facts, wall_ms)).await?);
     }
     Ok(devices)
@@ -69,7 +76,7 @@ async fn clear(actors: Actors, member: MemberId) -> Result<(), No> {
     append(&actors.outbox, vec![LogEntry::QuarantineCleared { device: device.clone() }]).await?;
     // The alarm begins anew before the device can be granted again.
     actors.judge.send(ForgetAlarm { device }).await.map_err(|_| No::ending())?;
-    if let Some(doors) = actors.members.get(&member) {
+    if let Some(doors) = actors.roster.doors(member) {
         doors.input.send(ToMember(DeviceInput::Readmit)).await.map_err(|_| No::ending())?;
     }
     Ok(())

@@ -4,11 +4,13 @@ use std::cell::RefCell;
 
 use thermite_core::ids::MemberId;
 use thermite_core::judge_queue::Builds;
+use thermite_core::runners::{LocalJudge, RunnerDevice};
 use thermite_core::split::{self, CardFact, Split, SplitAsk};
 
 use crate::judge_queue::NewSplit;
 use crate::outbox::Recall;
 use crate::pool::{LookAtPool, SetSplit};
+use crate::runners::{JudgeAnew, RunnerJudges};
 use crate::view::{CardRow, IdleRow, SplitView};
 
 use super::*;
@@ -36,14 +38,20 @@ pub(crate) struct AskDrain {
 
 /// The rig's cards, and who has which.
 #[derive(Clone)]
-pub(super) struct Cards {
+pub(crate) struct Cards {
     pub(super) all: Rc<Vec<CardFact>>,
     /// Whether there is a bench to build on.
     pub(super) has_bench: bool,
+    /// The runners that judge beside the cards, or in their place.
+    pub(crate) runners: RunnerJudges,
+    local: LocalJudge,
     in_force: Rc<RefCell<InForce>>,
     /// One change at a time becomes durable, each checked against the one before it.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
+
+/// Rule E13: why a card of the judge's side serves nobody.
+const NOT_JUDGING: &str = "the core judges nothing (THERMITE_LOCAL_JUDGE=0): its runners do";
 
 struct InForce {
     split: Split,
@@ -52,7 +60,7 @@ struct InForce {
 
 impl Cards {
     /// The cards as a rig starts with them, over the split that was asked for last.
-    pub(super) fn at_start(all: Vec<CardFact>, ask: &SplitAsk, has_bench: bool) -> Cards {
+    pub(super) fn at_start(all: Vec<CardFact>, ask: &SplitAsk, has_bench: bool, local: LocalJudge) -> Cards {
         let (split, note) = split::at_start(&all, ask);
         if let Some(note) = &note {
             tracing::warn!(note, "the split is another than the one that was set");
@@ -60,6 +68,8 @@ impl Cards {
         Cards {
             all: Rc::new(all),
             has_bench,
+            runners: RunnerJudges::default(),
+            local,
             in_force: Rc::new(RefCell::new(InForce { split, note })),
             turn: Arc::default(),
         }
@@ -67,24 +77,40 @@ impl Cards {
 
     /// Whom each member serves, the bench included.
     pub(super) fn disciplines(&self) -> BTreeMap<MemberId, Discipline> {
-        let mut disciplines = self.in_force.borrow().split.disciplines(&self.all);
+        let of_split = self.in_force.borrow().split.disciplines(&self.all);
+        let mut disciplines: BTreeMap<MemberId, Discipline> =
+            of_split.into_iter().map(|(member, of_split)| (member, self.local.discipline(of_split))).collect();
         if self.has_bench {
             disciplines.insert(MemberId::BENCH, Discipline::Builds);
         }
         disciplines
     }
 
-    /// What the judge queue must know of it.
-    pub(super) fn for_judge(&self) -> NewSplit {
+    /// What the judge queue must know of it: the core's cards where they judge, then the runners that do.
+    pub(crate) fn for_judge(&self) -> NewSplit {
         let in_force = self.in_force.borrow();
-        let builds = if self.has_bench && !in_force.split.shared { Builds::OnBench } else { Builds::UnderHold };
-        NewSplit { judging: in_force.split.judge.clone(), builds }
+        let (cards, on_bench) = match self.local {
+            LocalJudge::On => (in_force.split.judge.clone(), self.has_bench && !in_force.split.shared),
+            LocalJudge::Off => (Vec::new(), false),
+        };
+        let builds = if on_bench { Builds::OnBench } else { Builds::UnderHold };
+        NewSplit { judging: cards.into_iter().chain(self.runners.members()).collect(), builds }
+    }
+
+    /// The card that sets what the rig measures on: the first that judges.
+    pub(crate) fn first(&self, target: Target) -> Option<RunnerDevice> {
+        let in_force = self.in_force.borrow();
+        let first = in_force.split.judge.first().copied();
+        let card = self.all.iter().find(|card| Some(card.member) == first).or_else(|| self.all.first())?;
+        Some(RunnerDevice { target, uuid: card.uuid.clone(), model: card.model.clone() })
     }
 
     /// Why a card serves nobody, where it does.
     pub(super) fn why_idle(&self, member: MemberId) -> Option<String> {
         let in_force = self.in_force.borrow();
-        in_force.split.idle.iter().find(|idle| idle.member == member).map(|idle| idle.why.to_string())
+        let of_split = in_force.split.idle.iter().find(|idle| idle.member == member).map(|idle| idle.why.to_string());
+        let judges_only = in_force.split.judge.contains(&member) && !in_force.split.shared;
+        of_split.or_else(|| (self.local == LocalJudge::Off && judges_only).then(|| NOT_JUDGING.to_owned()))
     }
 
     fn row(&self, member: MemberId) -> Option<CardRow> {
@@ -134,6 +160,7 @@ async fn change(actors: Actors, msg: ChangeSplit) -> Result<SplitView, No> {
         actors.cards.in_force.replace(InForce { split, note: None });
         // The judge first: its work of the new kind is with the pool before the pool gives out by the new split.
         actors.judge.send(actors.cards.for_judge()).await.map_err(|_| No::ending())?;
+        actors.runners.do_send(JudgeAnew);
         let set = SetSplit { version: before.revision + 1, disciplines: actors.cards.disciplines() };
         actors.pool.send(set).await.map_err(|_| No::ending())?
     };
@@ -142,7 +169,11 @@ async fn change(actors: Actors, msg: ChangeSplit) -> Result<SplitView, No> {
 }
 
 async fn drain(actors: Actors, device: MemberId, drained: bool) -> Result<(), No> {
-    let uuid = noise::facts_of(&actors, device).await?.uuid;
+    let uuid = match actors.roster.runner(device) {
+        // A runner is drained by name: what its device is, it tells only when it answers.
+        Some(name) => name.to_string(),
+        None => noise::facts_of(&actors, device).await?.uuid,
+    };
     let _turn = actors.cards.turn.lock().await;
     let asked = uuid.clone();
     if look::recall(&actors, move |history| history.drained.contains(&asked)).await? == drained {

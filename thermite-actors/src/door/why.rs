@@ -59,6 +59,9 @@ async fn explain(actors: &Actors, name: String) -> Result<Explanation, No> {
             (None, None, None) => {}
         }
     }
+    if let Some(told) = runners::why(actors, &name).await? {
+        return Ok(told);
+    }
     device(actors, &name).await?.ok_or(No::Refusal(Refusal::UnknownId { id: name }))
 }
 
@@ -86,7 +89,7 @@ async fn job_now(actors: &Actors, id: JobId) -> Result<Option<Now>, No> {
         | JobStatus::Concluding { sentence, .. }
         | JobStatus::Measuring { sentence: Some(sentence), .. } => Some(Now::Waits(sentence)),
         JobStatus::Measuring { hold, sentence: None, .. } => {
-            Some(Now::Does(format!("its {} has {}", row.stage, hold.member)))
+            Some(Now::Does(format!("its {} has {}", row.stage, actors.roster.name(hold.member))))
         }
         JobStatus::Ended { .. } => None,
     })
@@ -96,7 +99,7 @@ async fn job_now(actors: &Actors, id: JobId) -> Result<Option<Now>, No> {
 async fn device(actors: &Actors, name: &str) -> Result<Option<Explanation>, No> {
     let number = name.strip_prefix("device").map_or(name, |rest| rest.trim_start_matches(['-', ' ']));
     let number: Option<u16> = number.parse().ok();
-    for (member, doors) in &actors.members {
+    for (member, doors) in actors.roster.devices() {
         let look = doors.look.send(LookAtMember).await.map_err(|_| No::ending())?;
         if number != Some(member.0) && look.facts.uuid != name {
             continue;
@@ -105,7 +108,7 @@ async fn device(actors: &Actors, name: &str) -> Result<Option<Explanation>, No> 
             DeviceView::Held { hold, .. } | DeviceView::Stopping { hold, .. } => Some(hold),
             DeviceView::Sweeping | DeviceView::Ready | DeviceView::Out { .. } | DeviceView::Quarantined { .. } => None,
         };
-        let mut told = Explanation::of_device(*member, &look.state, actors.clock.now());
+        let mut told = Explanation::of_device(member, &look.state, actors.clock.now());
         if let Some(hold) = holder {
             let held = look::recall(actors, move |history| history.holding.get(&hold.member).copied()).await?;
             told.because.extend(held.map(|held| thermite_core::why::holder(&held, hold)));

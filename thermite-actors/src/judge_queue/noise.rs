@@ -47,9 +47,9 @@ impl JudgeQueueActor {
     /// A stage that was cut off is no attempt that ended; its champion-twice blocks count for the alarm all the same.
     pub(super) fn note_cut_off(&mut self, claimed: &Claimed, ctx: &mut Context<Self>) {
         let Some(twice) = claimed.steps.as_ref().and_then(|stage| stage.champion_twice()) else { return };
-        let Some((member, _)) = self.members.iter().find(|(_, member)| member.1.uuid == twice.device) else { return };
+        let Some(member) = self.roster.of_uuid(&twice.device) else { return };
         let mut entries = Vec::new();
-        self.alarmed(*member, twice, &mut entries);
+        self.alarmed(member, twice, &mut entries);
         let append = self.outbox.send(Append { batch: entries.into(), patient: true }).into_actor(self);
         ctx.spawn(append.map(|_, _, _| ()));
     }
@@ -67,7 +67,7 @@ impl JudgeQueueActor {
         );
         warn!(%member, %why, "device is quarantined");
         learnt.push(LogEntry::DeviceQuarantined { device: twice.device.clone(), why: why.clone() });
-        if let Some((doors, _)) = self.members.get(&member) {
+        if let Some(doors) = self.doors(member) {
             doors.input.do_send(ToMember(DeviceInput::Quarantine { why }));
         }
     }

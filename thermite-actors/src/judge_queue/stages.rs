@@ -8,9 +8,9 @@ impl JudgeQueueActor {
         let now = self.clock.now();
         let on_bench = hold.member == MemberId::BENCH;
         // What is built on the bench is built for the judge's cards.
-        let facts = match self.members.get(&hold.member) {
-            Some((_, facts)) => Some(facts),
-            None => judging_device(&self.judging, &self.members).filter(|_| on_bench),
+        let facts = match self.roster.facts(hold.member) {
+            Some(facts) => Some(facts),
+            None => judging_device(&self.judging, &self.roster).filter(|_| on_bench),
         };
         let Some(facts) = facts else { return };
         let Some(claimed) = self.claimed.get_mut(&hold) else { return };
@@ -20,11 +20,15 @@ impl JudgeQueueActor {
             model: facts.model.clone(),
             driver: facts.driver.clone(),
             clock_policy: facts.clock_policy.clone(),
-            runner: CORE.to_owned(),
+            runner: self.roster.runner(hold.member).map_or_else(|| CORE.to_owned(), |name| name.to_string()),
             cpus: facts.cpus.clone(),
         };
         // A build measures nothing: what is known of a card's noise is none of its business.
         let noise = self.noise.get(&on.noise_key(&spec.pinned.kit_hash)).filter(|_| !on_bench).cloned();
+        if hold.member.is_runner() {
+            // What the core has built is of no use there: both sides are built where they are measured (rule B7).
+            self.built.remove(&claimed.job);
+        }
         let part = match self.built.get(&claimed.job) {
             _ if on_bench => StagePart::Builds,
             Some((stage, attempt, artefacts)) if (*stage, *attempt) == (claimed.stage, claimed.attempt) => {

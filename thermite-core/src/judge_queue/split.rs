@@ -39,6 +39,9 @@ impl JudgeQueue {
 
     /// Whether this member is what a job asks for.
     pub(super) fn wanted(&self, id: JobId, member: MemberId) -> bool {
+        if member.is_runner() {
+            return self.may_build();
+        }
         match self.wants(id) {
             Wants::Bench => member == MemberId::BENCH,
             Wants::Device => member != MemberId::BENCH,

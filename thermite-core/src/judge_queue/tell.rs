@@ -23,6 +23,7 @@ impl JudgeQueue {
                 JobState::Recording | JobState::Queued { .. } | JobState::Concluding { hold: None, .. } => None,
             },
             wants: self.wants(id),
+            may_build: self.may_build(),
             failed_on: job.failed_on.clone(),
         }
     }

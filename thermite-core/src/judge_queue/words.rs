@@ -1,5 +1,7 @@
 //! What the judge queue takes and what it wants done.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::hold::HoldEnd;
@@ -156,6 +158,13 @@ pub enum JudgeInput {
         judging: usize,
         /// Where a job builds.
         builds: Builds,
+    },
+    /// Other runners judge than before (rules E8, E9); what is measured goes on.
+    Runners {
+        /// How many members judge.
+        judging: usize,
+        /// Runners that do not judge any more.
+        gone: BTreeSet<MemberId>,
     },
     /// A stage has built both sides: the next may build.
     BuildsDone {

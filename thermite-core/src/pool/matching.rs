@@ -23,6 +23,8 @@ impl Pool {
     /// Whether this member is what a stage wants.
     fn serves(&self, entry: &WorkEntry, id: MemberId) -> bool {
         match entry.wants {
+            // What the bench has built is of no use elsewhere: on a runner a job builds under its hold (rule B7).
+            Wants::Device | Wants::Bench if id.is_runner() => entry.may_build && !self.avoids(entry, id),
             Wants::Device => id != MemberId::BENCH && !self.avoids(entry, id),
             Wants::Bench => id == MemberId::BENCH,
         }

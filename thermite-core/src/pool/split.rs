@@ -36,7 +36,8 @@ impl Pool {
             return;
         }
         self.change = Some(Change { version, disciplines, until });
-        for (id, member) in &mut self.members {
+        // What runners hold is their machines' matter and goes on.
+        for (id, member) in self.members.iter_mut().filter(|(id, _)| !id.is_runner()) {
             let MemberState::Held { number, grant, .. } = &mut member.state else { continue };
             let hold = HoldId { member: *id, number: *number };
             match grant {
@@ -54,7 +55,10 @@ impl Pool {
 
     /// Moves the members once no hold is left; a card whose stop is not proved is out of service by then.
     pub(super) fn finish_split(&mut self, out: &mut Vec<PoolEffect>) {
-        if self.members.values().any(|member| matches!(member.state, MemberState::Held { .. })) {
+        let is_held = |(id, member): (&MemberId, &super::Member)| {
+            !id.is_runner() && matches!(member.state, MemberState::Held { .. })
+        };
+        if self.members.iter().any(is_held) {
             return;
         }
         let Some(Change { version, disciplines, .. }) = self.change.take() else { return };

@@ -3,6 +3,7 @@
 use crate::ids::{DevRunId, HoldId, JobId, LaneId, MemberId};
 use crate::limits;
 use crate::refusal::GaveUp;
+use crate::texts;
 use crate::time::Moment;
 use crate::wait::{Wait, WaitEnd, WaitReason};
 
@@ -38,6 +39,10 @@ pub struct MemberView {
     pub gone: Option<String>,
     /// Whether it takes nothing more, by somebody's wish.
     pub drained: bool,
+    /// Why it takes no runs although it answers (rule E9).
+    pub unfit: Option<String>,
+    /// Whether it is about to leave or to serve others.
+    pub moves: bool,
 }
 
 /// How a judge's device stands, for the certificates of waiting jobs.
@@ -69,6 +74,13 @@ pub enum JudgesDevice {
     /// None is in service.
     Out {
         /// What is known of the first of them.
+        why: String,
+    },
+    /// The judge has runners alone, and none of them takes runs (rules E12, E13).
+    NoRunner {
+        /// The first of them, where there is one.
+        member: Option<MemberId>,
+        /// What is known of it.
         why: String,
     },
     /// All that are in service take nothing more, by somebody's wish (rule B10).
@@ -103,6 +115,8 @@ impl Pool {
                     }
                 },
                 drained: member.drained,
+                unfit: member.unfit.clone(),
+                moves: member.next.is_some(),
             })
             .collect()
     }
@@ -183,6 +197,7 @@ impl Pool {
                 MemberState::Free { .. } | MemberState::Held { .. } if member.drained => {
                     drained = drained.or(Some(id));
                 }
+                MemberState::Free { .. } if member.unfit.is_some() => gone = gone.or_else(|| member.unfit.clone()),
                 MemberState::Free { .. } => return JudgesDevice::Free { member: id },
                 MemberState::Held { number, grant, held_for } => {
                     held = held
@@ -195,8 +210,17 @@ impl Pool {
         match (held, drained) {
             (Some(held), _) => held,
             (None, Some(member)) => JudgesDevice::Drained { member },
+            (None, None) if self.judge_has_runners_alone() => {
+                let first = self.judges_members().map(|(id, _)| id).next();
+                let why = if first.is_some() { gone } else { None };
+                JudgesDevice::NoRunner { member: first, why: why.unwrap_or_else(|| texts::NO_JUDGES_RUNNER.to_owned()) }
+            }
             (None, None) => JudgesDevice::Out { why: gone.unwrap_or_else(|| "the rig has none".to_owned()) },
         }
+    }
+
+    fn judge_has_runners_alone(&self) -> bool {
+        self.judges_members().all(|(id, _)| id.is_runner())
     }
 
     fn held_device(&self, hold: HoldId, grant: &Grant, held_for: &HeldFor) -> JudgesDevice {
@@ -270,6 +294,7 @@ impl Pool {
                 }
                 MemberState::Unknown => gone = gone.or_else(|| member.gone.clone()).or(Some(SWEEPING.to_owned())),
                 MemberState::Out { .. } => gone = gone.or_else(|| member.gone.clone()),
+                MemberState::Free { .. } if member.unfit.is_some() => gone = gone.or_else(|| member.unfit.clone()),
                 MemberState::Free { .. } => {
                     if !self.lane_may(waiter, *id, member) {
                         kept = kept.or_else(|| Some(self.judge_work_reason()));
@@ -279,6 +304,9 @@ impl Pool {
         }
         match (kept.or(drained), gone) {
             (Some(reason), _) => reason,
+            (None, Some(why)) if waiter.acceptable.iter().all(|id| id.is_runner()) => {
+                WaitReason::NoRunner { member: waiter.acceptable.first().copied(), why }
+            }
             (None, Some(why)) => WaitReason::NoReadyDevice { why },
             (None, None) => WaitReason::Earlier { ahead },
         }

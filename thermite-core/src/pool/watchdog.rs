@@ -52,7 +52,8 @@ impl Pool {
             return None;
         }
         let is_free = |state: &MemberState| matches!(state, MemberState::Free { .. });
-        let free = self.members.iter().filter(|(_, member)| is_free(&member.state) && !member.drained);
+        let serves = |member: &super::Member| !member.drained && member.unfit.is_none() && member.next.is_none();
+        let free = self.members.iter().filter(|(_, member)| is_free(&member.state) && serves(member));
         free.into_iter().find_map(|(member, known)| {
             let (member, discipline) = (*member, known.discipline);
             let job = self.work.entries.iter().find(|entry| self.serves_stage(entry, member, discipline));
@@ -68,6 +69,10 @@ impl Pool {
     /// Rules A2, A3, B6, E1: a stage that may start is served by any judge's device but the one it is to avoid.
     fn serves_stage(&self, entry: &WorkEntry, member: MemberId, discipline: Discipline) -> bool {
         let is_wanted = match discipline {
+            // A runner builds for itself what it measures, one at a time in the whole rig (rule B7).
+            Discipline::JudgeFirst | Discipline::JudgeOnly | Discipline::FirstCome if member.is_runner() => {
+                entry.may_build && !self.must_avoid(entry, member)
+            }
             Discipline::JudgeFirst | Discipline::JudgeOnly | Discipline::FirstCome => {
                 entry.wants == Wants::Device && !self.must_avoid(entry, member)
             }
@@ -136,7 +141,8 @@ impl Pool {
                 let serves =
                     matches!(other.discipline, Discipline::JudgeFirst | Discipline::JudgeOnly | Discipline::FirstCome);
                 let in_service = matches!(other.state, MemberState::Free { .. } | MemberState::Held { .. });
-                *id != member && serves && in_service && other.gone.is_none() && !other.drained && suits(id)
+                let takes_work = !other.drained && other.unfit.is_none() && other.next.is_none();
+                *id != member && serves && in_service && other.gone.is_none() && takes_work && suits(id)
             })
         };
         let screened = if entry.stage == StageKind::Confirmation { entry.screened_on } else { None };

@@ -34,6 +34,8 @@ pub struct WorkEntry {
     pub running_on: Option<HoldId>,
     /// What it wants.
     pub wants: Wants,
+    /// Whether it may build under its own hold, as it does on a runner: nobody else builds (rule B7).
+    pub may_build: bool,
     /// Members on which infrastructure failed it: another is better, where there is one.
     pub failed_on: BTreeSet<MemberId>,
 }
@@ -134,6 +136,25 @@ pub enum PoolInput {
         /// Whether it takes nothing more.
         drained: bool,
     },
+    /// A runner has come to life; it takes work once it has answered (rule E8).
+    AddRunner {
+        /// The runner.
+        member: MemberId,
+        /// Whom it serves.
+        discipline: Discipline,
+        /// Whether it takes nothing more, by somebody's wish.
+        drained: bool,
+    },
+    /// The rig's runners are these (rule E10): the others leave, and those with another pool move. The latest wins.
+    SetRunners {
+        /// Whom each serves from then on.
+        pools: BTreeMap<MemberId, Discipline>,
+    },
+    /// These runners take no runs although they answer (rule E9); the others do.
+    Unfit {
+        /// Why, of each.
+        runners: BTreeMap<MemberId, String>,
+    },
     /// The records can or cannot be written.
     Recording(bool),
     /// The disk has, or lacks, the room for new work.
@@ -213,6 +234,11 @@ pub enum PoolEffect {
     SplitSet {
         /// Which.
         version: u64,
+    },
+    /// Tell that a runner has left the pool: nothing will be granted on it any more.
+    RunnerLeft {
+        /// The runner.
+        member: MemberId,
     },
     /// Ask a member to burn a number that has not started.
     Void {

@@ -119,6 +119,8 @@ fn fact_words(fact: &LogEntry) -> (String, Tone) {
         LogEntry::RigRestored { .. } => plainly("the rig was restored from a backup".to_owned()),
         LogEntry::BuildStarted { .. } => plainly("its sides are being built".to_owned()),
         LogEntry::SplitSet { .. } => plainly("the cards were given out anew".to_owned()),
+        LogEntry::RunnersSet { .. } => plainly("the rig's runners were set anew".to_owned()),
+        LogEntry::RunnerMet { .. } => plainly("a runner was met".to_owned()),
         LogEntry::DeviceDrained { device } => plainly(format!("{} takes nothing more: it is drained", plain(device))),
         LogEntry::DeviceUndrained { device } => plainly(format!("{} takes work again", plain(device))),
         LogEntry::SettingsChanged { .. } => plainly("the rig's settings were changed".to_owned()),

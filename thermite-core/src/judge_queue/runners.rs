@@ -1,0 +1,26 @@
+//! What runners mean for the queue: how many members judge, and that a job which goes to another machine builds there
+//! (rules B7, E3).
+
+use std::collections::BTreeSet;
+
+use crate::ids::MemberId;
+
+use super::{JudgeEffect, JudgeQueue};
+
+impl JudgeQueue {
+    /// Other runners judge from here on. What runs goes on; of those that are gone nothing is held against anybody.
+    pub(super) fn new_judges(&mut self, judging: usize, gone: &BTreeSet<MemberId>, out: &mut Vec<JudgeEffect>) {
+        self.devices = judging;
+        self.failing.retain(|member, _| !gone.contains(member));
+        for job in self.jobs.values_mut() {
+            job.failed_on.retain(|member| !gone.contains(member));
+            job.noisy_on.retain(|member| !gone.contains(member));
+        }
+        self.tell(out);
+    }
+
+    /// Whether a job may build under its own hold: nobody else builds (rule B7).
+    pub(super) fn may_build(&self) -> bool {
+        self.turn.is_none()
+    }
+}
