@@ -59,8 +59,8 @@ fn a_repository_that_names_objects_by_sha256_is_brought_as_well() {
 
 #[test]
 fn whatever_is_lost_doubled_late_or_out_of_order_and_whoever_starts_anew_the_commits_come_as_they_are() {
-    let seeds = 24;
-    let both = Both::new(&[("src/a.c", "1\n"), ("large", &noise(5_000_000, 2))]);
+    let seeds = 16;
+    let both = Both::new(&[("src/a.c", "1\n"), ("large", &noise(3_000_000, 2))]);
     let champion = both.head();
     let candidate = both.candidate(&champion, "2\n");
     let wanted = [champion.clone(), candidate.clone()];

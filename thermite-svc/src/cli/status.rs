@@ -171,6 +171,7 @@ mod tests {
             overlooked: 0,
             leftovers: Vec::new(),
             leftovers_more: false,
+            runners: thermite_actors::view::RunnersView::default(),
         };
 
         let lines = lines(&view, &runs, ENDED_SHOWN, 8, Ink::PLAIN);
