@@ -27,6 +27,7 @@ pub(crate) mod show;
 mod split;
 mod status;
 pub(crate) mod stop;
+mod supervisor;
 mod token;
 mod top;
 pub(crate) mod verdict;
@@ -97,6 +98,8 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Serve this machine's CPUs or GPUs as a rig
     Serve(serve::ServeArgs),
+    /// Answer a rig's core on another machine as one of its runners
+    Supervisor(supervisor::SupervisorArgs),
     /// Launch and measure on this machine for a runner's supervisor
     Harness(harness::HarnessArgs),
     /// Run a command on the device, in turn, and show its output
@@ -246,6 +249,7 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
         }
         Command::Doctor(args) => doctor::doctor(args, say),
         Command::Serve(args) => serve::serve(args, say),
+        Command::Supervisor(args) => supervisor::supervisor(args, say),
         Command::Harness(args) => harness::harness(args, say),
         Command::Run(OnRig { args, reach }) => run::run(args, || reach.client(), say),
         Command::Judge(OnRig { args, reach }) => judge::judge(args, || reach.client(), say),

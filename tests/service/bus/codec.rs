@@ -258,9 +258,9 @@ fn asks() -> Vec<Ask> {
         argv: vec!["cargo".into(), "bench".into()],
         env: vec![("A".into(), "1".into())],
         contract: Box::default(),
-        models: Vec::new(),
         limit: Some(Span::minutes(5)),
         commit: "0123456789abcdef0123456789abcdef01234567".into(),
+        models: Vec::new(),
     };
     let of = StepOf { job: Arc::new(job()), stage: StageKind::Confirmation, attempt: 2 };
     let step = Document(r#"{"step":"prepare"}"#.into());

@@ -237,6 +237,7 @@ impl House {
             env: Vec::new(),
             models: Vec::new(),
             contract: Contract::default(),
+            models: Vec::new(),
         };
         (spec, mark)
     }
