@@ -18,13 +18,22 @@ need make make
 need ps procps
 need unshare util-linux
 need setpriv util-linux
+need nats-server nats-server
 if [ ${#missing[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ]; then as_root=(); elif command -v sudo >/dev/null 2>&1; then as_root=(sudo); else as_root=(false); fi
     echo "installing: ${missing[*]}"
+    # The tests start servers of their own: the package must not start one for the machine, now or at its next boot.
+    case " ${missing[*]} " in *" nats-server "*) fresh_nats=yes ;; *) fresh_nats=no ;; esac
+    unit() { if [ $fresh_nats = yes ] && command -v systemctl >/dev/null 2>&1; then "${as_root[@]}" systemctl --root=/ "$@" nats-server.service >/dev/null 2>&1 || true; fi; }
+    trap 'unit unmask --runtime' EXIT
+    unit mask --runtime
     if ! { "${as_root[@]}" apt-get update -qq && "${as_root[@]}" apt-get install -y -qq "${missing[@]}"; }; then
         echo "tests/run.sh: cannot install ${missing[*]}; install them yourself (as root: apt-get install ${missing[*]})" >&2
         exit 1
     fi
+    unit unmask --runtime
+    unit disable
+    trap - EXIT
 fi
 if ! command -v cargo >/dev/null 2>&1; then
     echo "tests/run.sh: cargo is not on PATH; install the Rust toolchain (https://rustup.rs), then run this again" >&2
@@ -54,6 +63,9 @@ cargo test --workspace --all-features
 
 say "the REST door against its own description"
 bash tests/schemathesis.sh
+
+say "the door for agents with an MCP client"
+bash tests/mcp.sh
 
 say "the embedders' examples"
 cargo run --quiet -p thermite-actors --example own_ports

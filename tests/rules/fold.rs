@@ -334,6 +334,7 @@ fn spec_of_dev_run() -> DevRunSpec {
         argv: vec!["true".to_owned()],
         env: Vec::new(),
         contract: Contract::default(),
+        models: Vec::new(),
     }
 }
 

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
 mod binary;
+mod bus;
 mod cards;
 mod cli;
 mod command_line;
@@ -11,6 +12,7 @@ mod folder;
 mod input_log;
 mod lasting;
 mod life;
+mod mcp;
 mod metrics;
 mod noise;
 mod openapi;

@@ -83,6 +83,10 @@ pub const JOURNAL_LINES_MAX: usize = 1_024;
 pub const TICKETS_KEPT: usize = 64;
 /// How often the core asks after a stage's step or an ask that is not answered yet; a hint asks at once.
 pub const RUNNER_TELL_EVERY: Span = Span::seconds(1);
+/// How long the core waits before it tries an ask again that could not be sent, or that was answered with nothing.
+pub const RUNNER_RETRY_EVERY: Span = Span::millis(500);
+/// How often the core looks for new output of a development run on a runner.
+pub const RUNNER_OUTPUT_EVERY: Span = Span::millis(250);
 /// What one ask brings of a development run's output, in bytes.
 pub const RUNNER_OUTPUT_BYTES_MAX: u32 = 256 * 1024;
 /// How long bringing commits and model files to a runner and laying them out may take, before a start (rule A5).
@@ -140,7 +144,7 @@ pub const GPU_CALL_MAX: Span = Span::seconds(5);
 pub const GPU_READING_WAIT_MAX: Span = Span::seconds(4);
 /// How often a card at fault is tried again (rule B10).
 pub const GPU_RETRY_EVERY: Span = Span::seconds(2);
-/// How long listing the machine's cards may take.
+/// How long finding the machine's cards may take, and once more what each says of itself.
 pub const GPU_LIST_MAX: Span = Span::seconds(10);
 
 /// What a stage's turn takes at most beside its own steps: its grant, its records, the proof of its stop, and the rest
@@ -248,6 +252,51 @@ pub const CHANGE_FILES_MAX: usize = 20_000;
 pub const COMMIT_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// The most that all files of such a commit may hold together, in bytes.
 pub const COMMIT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Bytes of a commit transfer that one ask carries (BUS.md): below any bus's default limit, whose raising nobody asks for.
+pub const BULK_CHUNK_BYTES_MAX: usize = 512 * 1024;
+/// Chunks of one transfer on their way at once: more only wait behind each other.
+pub const BULK_WINDOW: usize = 4;
+/// Commits that one ask of a runner's store names.
+pub const BULK_COMMITS_MAX: usize = 64;
+/// Commits that a runner names for a bundle to build on: the newest, which what comes next differs from least.
+pub const BULK_TIPS_MAX: usize = 256;
+/// The largest bundle of commits sent or taken, in bytes: two of the largest commits, badly packed.
+pub const BULK_TRANSFER_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
+/// Unfinished transfers that a runner keeps, or made bundles that a core does, in bytes; the longest untouched go first.
+pub const BULK_LEFTOVERS_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
+/// Unfinished transfers, or made bundles, kept at once: a core brings to few runners at a time.
+pub const BULK_LEFTOVERS_MAX: usize = 8;
+/// How long an unfinished transfer or a made bundle waits to be gone on with.
+pub const BULK_LEFTOVER_KEPT: Span = Span::hours(24);
+/// How long a runner checks a bundle before it answers that it is still at it.
+pub const BULK_TAKE_ANSWER: Span = Span::seconds(2);
+/// How long one git command may take over a bundle: all of a large repository from a slow disk.
+pub const BULK_GIT_MAX: Span = Span::minutes(15);
+/// Unanswered asks in a row after which bringing commits is given up for this time; it goes on where it stood.
+pub const BULK_UNANSWERED_MAX: u32 = 3;
+/// Transfers of one bringing: the thin one, all of it once where its base is missing, and each once again where the bytes
+/// came out wrong.
+pub const BULK_TRANSFERS_TRIED_MAX: u32 = 4;
+/// Runs whose commits a runner keeps; what was kept for the longest untouched one goes first.
+pub const BULK_RUNS_KEPT: usize = 64;
+
+/// Model files that one kit lists (rule E4).
+pub const MODELS_MAX: usize = 32;
+/// The largest model file, in bytes.
+pub const MODEL_BYTES_MAX: u64 = 1024 * 1024 * 1024 * 1024;
+/// The longest URL of a model file, in bytes.
+pub const MODEL_URL_BYTES_MAX: usize = 2_048;
+/// The longest name of a model file, in characters.
+pub const MODEL_NAME_MAX: usize = 128;
+/// Model files kept on one machine, in bytes, unless the setting THERMITE_MODELS_KEEP says otherwise; the longest unused go first.
+pub const MODELS_KEEP_BYTES: u64 = 200 * 1024 * 1024 * 1024;
+/// How long a model file's source may say nothing before the fetch is cut and tried on from where it stands.
+pub const MODEL_SILENT_MAX: Span = Span::seconds(60);
+/// Cuts in a row, with nothing new between them, after which fetching a model file has failed for this time.
+pub const MODEL_CUTS_MAX: u32 = 5;
+/// How long an unfinished model file waits to be gone on with.
+pub const MODEL_PART_KEPT: Span = Span::hours(7 * 24);
+
 /// The most that is hashed of all artefacts of one side, in bytes.
 pub const ARTEFACT_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// How much of a failed command's output its sentence repeats, in bytes.
@@ -272,6 +321,10 @@ pub const TOKEN_OVERLAP_MAX: Span = Span::hours(24 * 7);
 pub const TOKEN_OVERLAP: Span = Span::hours(1);
 /// How exactly a token's last use is kept: one write a minute and token at most.
 pub const TOKEN_USE_NOTED_EVERY: Span = Span::minutes(1);
+/// How long rights on the bus are valid; they are renewed at half of it. Who is not heard of loses them by itself.
+pub const CREDENTIAL_VALID: Span = Span::hours(24);
+/// How long after an ask a supervisor may answer it on the bus: fetching a large bundle comes before the answer.
+pub const BUS_ANSWER_MAX: Span = Span::minutes(5);
 /// The longest path or revision in a REST request, in bytes: Linux's PATH_MAX.
 pub const REST_TEXT_BYTES_MAX: usize = 4_096;
 /// Environment variables that one development run may be given.
@@ -296,6 +349,20 @@ pub const HEALTH_ANSWER_MAX: Span = Span::seconds(5);
 pub const REST_KEEP_ALIVE: Span = Span::seconds(75);
 /// How long answers under way may take once the rig ends.
 pub const REST_SHUTDOWN_MAX: Span = Span::seconds(5);
+/// How long a call of the MCP door may say nothing: clients have time limits of their own, and a caller that is gone is
+/// noticed at a write at the latest.
+pub const MCP_SIGN_OF_LIFE: Span = Span::seconds(5);
+/// How often a call of the MCP door looks how its development run goes.
+pub const MCP_LOOK_EVERY: Span = Span::millis(500);
+/// How long an agent may wait for a job's verdict in one call.
+pub const MCP_STATUS_WAIT_MAX: Span = Span::minutes(10);
+/// Output that one sign of life carries, in bytes; of a flood the newest.
+pub const MCP_PROGRESS_BYTES_MAX: usize = 4 * 1024;
+/// The first bytes of output that an agent is answered with: its reader has little room, and all of it is at the REST
+/// door.
+pub const MCP_OUTPUT_HEAD_BYTES: usize = 8 * 1024;
+/// The last bytes of it.
+pub const MCP_OUTPUT_TAIL_BYTES: usize = 24 * 1024;
 
 /// The largest entry of the log or verdict record kept, in bytes of JSON: what a request's body can become when every
 /// byte is escaped, with room to spare.
@@ -352,3 +419,49 @@ pub const INPUT_LOG_BYTES_MAX: u64 = 128 * 1024 * 1024;
 pub const INPUT_LOG_GATHERED: Span = Span::millis(5);
 /// Entries of the input log on their way to the disk; beyond them entries are left out, counted, and a segment begins.
 pub const INPUT_LOG_WAITING_MAX: usize = 8_192;
+
+/// How long a frame on the bus may be, in bytes, either way: below the 1 MiB that every NATS server takes unless told
+/// otherwise, with room for subjects and headers.
+pub const WIRE_FRAME_BYTES_MAX: usize = 1_000_000;
+/// How often the bus's server is pinged: a paused one is noticed after three. The client's own minute means minutes.
+pub const BUS_PING_EVERY: Span = Span::seconds(2);
+/// How long opening a connection to the bus may take before it is tried anew.
+pub const BUS_CONNECT_MAX: Span = Span::seconds(5);
+/// The first wait before the bus is tried again, and by how much each further one is longer; up to a quarter is luck,
+/// so that runners do not all come back in one moment.
+pub const BUS_RECONNECT_STEP: Span = Span::millis(200);
+/// The longest wait before the bus is tried again (rule E11): there is no last try.
+pub const BUS_RECONNECT_MOST: Span = Span::seconds(2);
+/// How often an ask that nobody listens for is tried again within [`RUNNER_ASK_MAX`]: who has just connected is heard of
+/// by the server a moment later.
+pub const BUS_NOBODY_LISTENS_RETRY: Span = Span::millis(500);
+/// How long one ask for bulk (a chunk of a bundle) may take on its own connection.
+pub const BULK_ASK_MAX: Span = Span::seconds(20);
+/// Asks that a runner answers at once; what comes beyond waits its turn.
+pub const BUS_ASKS_AT_ONCE: usize = 32;
+/// How long control may take to answer a supervisor.
+pub const CONTROL_ANSWER_MAX: Span = Span::seconds(10);
+/// The first wait before control is asked again for rights on the bus; each further one is twice as long.
+pub const CONTROL_RETRY_LEAST: Span = Span::seconds(2);
+/// The longest wait before control is asked again for rights on the bus.
+pub const CONTROL_RETRY_MOST: Span = Span::seconds(30);
+
+/// How long a frame between supervisor and harness may be, in bytes: a stage's longest report with room to spare.
+pub const HARNESS_FRAME_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How long a harness waits for its supervisor's first words, and it for the harness's: who connects and says nothing
+/// does not keep others out.
+pub const HARNESS_HELLO_MAX: Span = Span::seconds(5);
+/// How long a supervisor waits before it tries its harness again.
+pub const HARNESS_RETRY_EVERY: Span = Span::millis(200);
+/// How long a supervisor waits for a harness that has gone before it gives up a proof (rule A7): one that was killed is
+/// started anew and sweeps first.
+pub const HARNESS_BACK_MAX: Span = Span::seconds(9);
+/// How often a supervisor tells its harness that it is there, and hears the same of it.
+pub const HARNESS_ALIVE_EVERY: Span = Span::seconds(2);
+/// After this long without a word from its supervisor a harness ends all that runs, and a supervisor leaves a harness that
+/// says nothing: a supervisor that is stopped cannot end work whose lease runs out (rule E11), and this comes before.
+pub const HARNESS_SILENCE_MAX: Span = Span::seconds(20);
+/// How long a harness rests before it sweeps again where something is left.
+pub const HARNESS_SWEEP_EVERY: Span = Span::seconds(1);
+/// How long a line of a runner's journal may be, in bytes.
+pub const JOURNAL_LINE_BYTES_MAX: usize = 8 * 1024 * 1024;

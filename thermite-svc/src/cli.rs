@@ -12,6 +12,7 @@ mod exit_codes;
 mod find;
 pub(crate) mod follow;
 mod groups;
+mod harness;
 pub(crate) mod ink;
 pub(crate) mod judge;
 mod man;
@@ -26,6 +27,7 @@ pub(crate) mod show;
 mod split;
 mod status;
 pub(crate) mod stop;
+mod supervisor;
 mod token;
 mod top;
 pub(crate) mod verdict;
@@ -96,6 +98,10 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Serve this machine's CPUs or GPUs as a rig
     Serve(serve::ServeArgs),
+    /// Answer a rig's core on another machine as one of its runners
+    Supervisor(supervisor::SupervisorArgs),
+    /// Launch and measure on this machine for a runner's supervisor
+    Harness(harness::HarnessArgs),
     /// Run a command on the device, in turn, and show its output
     Run(OnRig<run::RunArgs>),
     /// Measure a change against the champion, and follow to the verdict
@@ -243,6 +249,8 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
         }
         Command::Doctor(args) => doctor::doctor(args, say),
         Command::Serve(args) => serve::serve(args, say),
+        Command::Supervisor(args) => supervisor::supervisor(args, say),
+        Command::Harness(args) => harness::harness(args, say),
         Command::Run(OnRig { args, reach }) => run::run(args, || reach.client(), say),
         Command::Judge(OnRig { args, reach }) => judge::judge(args, || reach.client(), say),
         Command::Start(OnRig { args, reach }) => runs::start(args, &reach.client()?, say),

@@ -4,9 +4,12 @@
 
 pub mod backup;
 pub mod budget;
+pub mod bus;
 pub mod cards;
+pub mod control;
 pub mod device_lock;
 pub mod folder;
+pub mod harness;
 pub mod input_log;
 pub mod metrics;
 pub mod plain;
@@ -16,4 +19,5 @@ pub mod serve;
 pub mod server;
 pub mod settings;
 pub mod size;
+pub mod supervisor;
 pub mod tokens;

@@ -284,17 +284,23 @@ where
     }
 }
 
-struct Signals {
+/// SIGTERM and SIGINT, which end a process by its rules.
+pub struct Signals {
     term: Signal,
     int: Signal,
 }
 
 impl Signals {
-    fn listen() -> io::Result<Signals> {
+    /// Listens for them from here on.
+    ///
+    /// # Errors
+    /// Where the system does not allow it.
+    pub fn listen() -> io::Result<Signals> {
         Ok(Signals { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? })
     }
 
-    async fn next(&mut self) -> &'static str {
+    /// The name of the next one.
+    pub async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.term.recv() => "SIGTERM",
             _ = self.int.recv() => "SIGINT",

@@ -24,6 +24,7 @@ use thermite_core::ids::MemberId;
 use thermite_svc::budget::Stores;
 use thermite_svc::cards::{self, Listed};
 use thermite_svc::serve::{Ground, Parts};
+use thermite_svc::settings::gpus::GPUS;
 use thermite_svc::settings::{Devices, GpuSettings, Settings};
 
 /// Where the judge's own share of the load outlives the rig, in the data folder.
@@ -34,14 +35,9 @@ const OWN_SHARE: &str = "own-share.json";
 /// # Errors
 /// What this machine lacks, as a sentence with the way out.
 pub(super) async fn assemble(ground: Ground) -> Result<Parts, String> {
-    let machine = Machine::look(&ground.settings).await?;
     let Ground { folder, settings, records, inputs } = ground;
-    let data = folder.path().to_owned();
-    let base = Base::lay(&data, &settings, &machine).await?;
-    let (members, bench) = match &machine {
-        Machine::Cpus => (vec![cpus(&base, &settings, &data)], None),
-        Machine::Gpus(found) => (gpus(&base, found).await?, found.bench(&base)),
-    };
+    let data = folder.path();
+    let Laid { members, bench, base } = lay(data, data, &settings).await?;
     let setup = RigSetup {
         members,
         bench,
@@ -55,6 +51,29 @@ pub(super) async fn assemble(ground: Ground) -> Result<Parts, String> {
     };
     let outputs = Arc::new(base.executors.outputs().clone());
     Ok(Parts { setup, outputs, stores: Some(Arc::new(HostStores(base.workspaces))) })
+}
+
+/// This machine's devices with the ports that work them, for a rig and for a runner's harness alike.
+pub(super) struct Laid {
+    /// The devices, in order.
+    pub(super) members: Vec<MemberPorts>,
+    /// Where a split rig builds.
+    bench: Option<Rc<dyn Executor>>,
+    base: Base,
+}
+
+/// Lays out what this machine's devices need in `data`; runs see nothing of `hidden`, which holds it.
+///
+/// # Errors
+/// What this machine lacks, as a sentence with the way out.
+pub(super) async fn lay(data: &Path, hidden: &Path, settings: &Settings) -> Result<Laid, String> {
+    let machine = Machine::look(settings).await?;
+    let base = Base::lay(data, hidden, settings, &machine).await?;
+    let (members, bench) = match &machine {
+        Machine::Cpus => (vec![cpus(&base, settings, data)], None),
+        Machine::Gpus(found) => (gpus(&base, found).await?, found.bench(&base)),
+    };
+    Ok(Laid { members, bench, base })
 }
 
 /// What the rig's devices are.
@@ -108,7 +127,8 @@ impl Found {
         let driver = opened.map_err(|error| error.to_string())?.map_err(|fault| fault.to_string())?;
         let listed = Listed { found: driver.list(), unreadable: driver.unreadable() };
         for card in &listed.unreadable {
-            tracing::warn!(index = card.index, why = %card.fault, "a card cannot be used");
+            let (index, why) = (card.index, &card.fault);
+            tracing::warn!(index, %why, "a card cannot be used: it is no device of this rig until its next start");
         }
         let picked = cards::pick(&listed, &wanted.cards)?;
         let places = card_places(settings);
@@ -116,7 +136,10 @@ impl Found {
             Some(minor) => {
                 places.nodes_of(minor).map_err(|why| format!("card {} has no device node: {why}", card.uuid))
             }
-            None => Err(format!("the driver does not say which device node card {} has", card.uuid)),
+            None => Err(format!(
+                "the driver does not say which device node card {} has; name the other cards by {GPUS}",
+                card.uuid
+            )),
         });
         let own = own.collect::<Result<Vec<_>, String>>()?;
         let cut = places.cut(&picked.iter().map(CardAt::from).collect::<Vec<_>>());
@@ -144,6 +167,14 @@ impl Found {
     }
 }
 
+/// The cards that a rig of these settings would have; none where its devices are no cards.
+pub(super) async fn rig_cards(settings: &Settings) -> Option<Result<Vec<gpu::CardFacts>, String>> {
+    match &settings.devices {
+        Devices::Cpu => None,
+        Devices::Gpus(wanted) => Some(Found::look(settings, wanted).await.map(|found| found.cards)),
+    }
+}
+
 /// Where the machine's cards are, by the settings.
 pub(super) fn card_places(settings: &Settings) -> CardPlaces {
     let root = settings.proc_root.clone().unwrap_or_else(|| PathBuf::from("/"));
@@ -157,7 +188,7 @@ struct Base {
 }
 
 impl Base {
-    async fn lay(data: &Path, settings: &Settings, machine: &Machine) -> Result<Base, String> {
+    async fn lay(data: &Path, hidden: &Path, settings: &Settings, machine: &Machine) -> Result<Base, String> {
         let accounts = Accounts::of_this_user(settings.lane_uid_base);
         // Two rigs of one machine have two folders, and must not take each other's runs for leftovers.
         let digest = Sha256::digest(data.as_os_str().as_encoded_bytes());
@@ -165,7 +196,7 @@ impl Base {
         let launcher = Launcher::open(LauncherSettings {
             rig: rig.clone(),
             state: data.join("runs"),
-            hidden: vec![data.to_owned()],
+            hidden: vec![hidden.to_owned()],
             program: LauncherSettings::THIS_PROGRAM.into(),
             wanted: settings.containment,
             trial_uid: accounts.trial(),

@@ -26,6 +26,8 @@ pub(crate) const USAGE: u8 = 64;
 pub(crate) const REFUSED: u8 = 69;
 /// Nobody's fault: the rig is not there or cannot.
 pub(crate) const INFRASTRUCTURE: u8 = 70;
+/// A file or a socket cannot be read, written or made.
+pub(crate) const IO: u8 = 74;
 /// The development run left the line without a device (rule A6).
 pub(crate) const GAVE_UP: u8 = 75;
 /// The development run was ended at its limit (rule A5).
@@ -82,6 +84,17 @@ pub(crate) const TABLE: &[Code] = &[
     code("serve", "74", "the data folder cannot be read or written"),
     code("serve", "75", "something is in use by another program: data folder, device, address"),
     code("serve", "78", "something named cannot be used: another program's folder, newer records, an address"),
+    code("supervisor", "0", "ended by its rules"),
+    code("supervisor", "69", "control lets it in no longer, or refuses it"),
+    code("supervisor", "70", "its harness came back with other devices"),
+    code("supervisor", "71", "the system gave no threads or signals"),
+    code("supervisor", "74", "the data folder cannot be read or written"),
+    code("supervisor", "75", "the data folder is in use by another program"),
+    code("supervisor", "78", "something named cannot be used: another program's folder, a key, the bus's address"),
+    code("harness", "0", "ended by its rules"),
+    code("harness", "70", "this machine cannot be a runner"),
+    code("harness", "74", "the data folder or the socket cannot be had"),
+    code("harness", "75", "data folder or device is in use by another program"),
 ];
 
 /// How a development run ended.

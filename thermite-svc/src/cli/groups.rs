@@ -16,6 +16,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "replay",
         ],
     ),
+    ("Be a runner of a rig on another machine", &["supervisor", "harness"]),
     ("More", &["completions", "man", "exit-codes", "help"]),
 ];
 

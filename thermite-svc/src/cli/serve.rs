@@ -58,12 +58,7 @@ pub(crate) fn serve(args: &ServeArgs, say: &Say) -> anyhow::Result<u8> {
     }
     let given = Given { folder: args.data.clone(), listen: args.listen.clone(), listen_open: args.listen_open };
     let settings = Settings::read(given, |name| std::env::var(name).ok())?;
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::new(&settings.log))
-        .with_ansi(say.side_ink.is_coloured())
-        .with_writer(std::io::stderr)
-        .init();
-
+    log(&settings.log, say);
     let served =
         actix_web::rt::System::new().block_on(serve_rig(settings, assemble, |service| tell(service, args.json, say)));
     match served {
@@ -73,6 +68,15 @@ pub(crate) fn serve(args: &ServeArgs, say: &Say) -> anyhow::Result<u8> {
             Ok(fault.exit_code())
         }
     }
+}
+
+/// Has what happens logged to standard error, as the setting says.
+pub(super) fn log(wanted: &str, say: &Say) {
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::new(wanted))
+        .with_ansi(say.side_ink.is_coloured())
+        .with_writer(std::io::stderr)
+        .init();
 }
 
 fn tell(service: &Service, json: bool, say: &Say) {
