@@ -37,8 +37,10 @@ fn runners_are_set_by_revision_and_shown_with_pool_and_answer() {
     assert_eq!(shown["core_judges"], true);
     assert_eq!(whole["runners"]["asked"], list, "the rig's own view has the block");
     assert_eq!(whole["devices"].as_array().unwrap().len(), 1, "and runners are none of its devices");
-    let why = rig.get("/v1/why/box-1").json();
-    assert_eq!((&why["subject"], &why["says"]), (&json!("runner"), &json!("free")), "{why}");
+    for name in ["box-1", "box-1%2F1"] {
+        let why = rig.get(&format!("/v1/why/{name}")).json();
+        assert_eq!((&why["subject"], &why["id"], &why["says"]), (&json!("runner"), &json!("box-1/1"), &json!("free")));
+    }
     rig.end();
 }
 

@@ -274,6 +274,9 @@ impl RunnersActor {
             lives,
             serves,
         };
+        for (member, device) in &actor.known {
+            actor.roster.found(*member, remembered(device.clone()));
+        }
         // The judge is born knowing them, by what the records remember.
         *actor.cards.runners.0.borrow_mut() = actor.judges();
         actor
@@ -353,14 +356,13 @@ impl RunnersActor {
             events: self.events.clone(),
         };
         let device = self.known.get(&member).cloned();
-        let facts = device.clone().map(remembered);
         info!(runner = %set.runner, %member, pool = %set.pool, "runner is on the list");
         let add = PoolInput::AddRunner { member, discipline: set.pool.discipline(), drained };
         self.pool.do_send(ToPool(add));
         self.judge_anew();
         let birth = RunnerBirth { member, runner: set.runner.clone(), last, quarantine, device, ears };
         let doors = self.setup.port.bring(birth);
-        self.roster.insert_runner(member, set.runner, doors.member.clone(), facts);
+        self.roster.insert_runner(member, set.runner, doors.member.clone());
         self.lives.insert(member, Life::Here(doors));
     }
 
