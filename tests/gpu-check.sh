@@ -48,8 +48,9 @@ data=$work/data
 export THERMITE_DATA="$data"
 export THERMITE_TARGET=cuda-gpu
 export THERMITE_GPUS="${GPU_CHECK_CARD:-0}"
-export THERMITE_DEVICE_LOCKS="${THERMITE_DEVICE_LOCKS:-$work/locks}"
-mkdir -p "$work/locks"
+# Of the machine's own settings: neither another rig is asked nor its split taken. The machine's locks stay: a card that
+# a rig works on is not disturbed.
+unset THERMITE_URL THERMITE_TOKEN_FILE THERMITE_SPLIT
 
 # --- the table ---
 failed=0

@@ -64,6 +64,9 @@ cargo test --workspace --all-features
 say "the REST door against its own description"
 bash tests/schemathesis.sh
 
+say "the door for agents with an MCP client"
+bash tests/mcp.sh
+
 say "the embedders' examples"
 cargo run --quiet -p thermite-actors --example own_ports
 cargo run --quiet -p thermite-example-own-http -- --demo

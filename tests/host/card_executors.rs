@@ -119,6 +119,7 @@ impl CardBench {
             // By its place in some order: whatever it is, this is not the card it has.
             env: vec![("CUDA_VISIBLE_DEVICES".into(), "1".into())],
             contract: Contract::default(),
+            models: Vec::new(),
         }
     }
 

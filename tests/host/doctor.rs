@@ -28,6 +28,7 @@ fn whole() -> Abilities {
         disk: DiskFacts { folder: "/var/lib/thermite".into(), free: Ok(40 << 30), keeps: Ok(()) },
         device_lock: LockFacts::Free { file: "/run/lock/device.lock".into() },
         card_driver: CardDriverFacts::NoLibrary { why: "no library".into() },
+        rig_cards: None,
         cards: CardFacts {
             nodes: Vec::new(),
             ways: CardWay::ALL.map(|way| (way, Ok(()))).into(),
@@ -237,6 +238,7 @@ fn each_need_that_is_missing_makes_a_machine_unfit() {
         ),
         (Ability::Disk, Abilities { disk, ..whole() }),
         (Ability::DeviceLock, Abilities { device_lock: LockFacts::Fault { why: "no".into() }, ..whole() }),
+        (Ability::CardReadings, Abilities { rig_cards: Some(Err("no GPU is here".into())), ..whole() }),
     ];
     for (ability, abilities) in unfit {
         let finding = of(&abilities, ability);
@@ -247,6 +249,18 @@ fn each_need_that_is_missing_makes_a_machine_unfit() {
         );
         assert!(!is_fit(&findings(&abilities)), "{ability}");
     }
+}
+
+#[test]
+fn cards_are_needed_by_a_rig_on_cards_alone_and_counted_as_it_counts_them() {
+    let mut cards = whole();
+    cards.cards.cut = cut(&"0-7".parse().unwrap(), &[], &[None]);
+    let on_cards = Abilities { rig_cards: Some(Ok(())), ..cards.clone() };
+
+    assert!(!of(&cards, Ability::CardReadings).is_needed);
+    assert!(of(&on_cards, Ability::CardReadings).is_needed);
+    assert!(of(&cards, Ability::CardCpus).found.starts_with("card 0: "));
+    assert!(of(&on_cards, Ability::CardCpus).found.starts_with("device 0: "));
 }
 
 #[test]

@@ -703,6 +703,7 @@ impl Bench {
             argv: argv.iter().map(|word| (*word).to_owned()).collect(),
             env: Vec::new(),
             contract: Contract { dev_run_max: Some(Span::seconds(60)), ..Contract::default() },
+            models: Vec::new(),
         }
     }
 

@@ -393,7 +393,9 @@ fn why_there_are_no_cards_is_said_with_the_way_out() {
         "the NVIDIA driver does not answer (NVIDIA driver is not loaded); load it (`modprobe nvidia`) or install it"
     );
     assert!(failing("LibRmVersionMismatch").contains("its library differ"));
+    assert!(failing("NoPermission").starts_with("the rig may not open the machine's cards (the current user"));
     assert!(failing("NoPermission").contains("give its account access to /dev/nvidia*"));
+    assert!(failing("Unknown").starts_with("the machine's cards cannot be listed: nvmlInit_v2 says `"));
     assert_eq!(open(fresh(0)), Ok(Vec::new()));
 
     let none = Cards::open(Some(Path::new("/nowhere/libnvidia-ml.so.1"))).map(|_| ()).unwrap_err();
@@ -421,17 +423,61 @@ fn a_library_that_hangs_while_it_lists_is_given_up() {
 
 #[test]
 fn a_card_that_cannot_be_described_does_not_hide_the_others() {
-    let mut cards = fresh(3);
-    cards.cards[1].fail("*", "GpuLost");
-    let rack = Rack::with(cards);
+    type Put = fn(&mut FakeCard);
+    let wrongs: [(Put, &str); 4] = [
+        (|card| card.fail("*", "GpuLost"), "card number 1 is lost ("),
+        // Gone between two questions, of which the first were answered.
+        (|card| card.fail("nvmlDeviceGetMinorNumber", "GpuLost"), "card number 1 is lost ("),
+        (
+            |card| card.hangs.push("nvmlDeviceGetName".to_owned()),
+            "card number 1 is unresponsive: nvmlDeviceGetName has not come back for 10 s; ",
+        ),
+        (
+            |card| card.hangs.push("nvmlDeviceGetHandleByIndex_v2".to_owned()),
+            "card number 1 is unresponsive: nvmlDeviceGetHandleByIndex_v2 has not come back for 10 s; ",
+        ),
+    ];
+    for (put, says) in wrongs {
+        let mut cards = fresh(3);
+        put(&mut cards.cards[1]);
+        let rack = Rack::with(cards);
 
-    let places: Vec<u32> = rack.cards.list().iter().map(|card| card.index).collect();
-    let unreadable = rack.cards.unreadable();
+        let places: Vec<u32> = rack.cards.list().iter().map(|card| card.index).collect();
+        let unreadable = rack.cards.unreadable();
+        // A call that hangs may come back: the library's file must not be gone by then.
+        rack.mend(1);
 
-    assert_eq!(places, [0, 2]);
-    assert_eq!(unreadable.len(), 1);
-    assert_eq!(unreadable[0].index, 1);
-    assert!(unreadable[0].fault.to_string().starts_with("card number 1 is lost ("), "{:?}", unreadable[0].fault);
+        assert_eq!(places, [0, 2], "{says}");
+        assert_eq!(unreadable.len(), 1, "{says}");
+        assert_eq!(unreadable[0].index, 1);
+        assert!(unreadable[0].fault.to_string().starts_with(says), "{:?}", unreadable[0].fault);
+    }
+}
+
+#[test]
+fn a_card_at_fault_has_no_newest_reading_and_one_that_is_back_has() {
+    let wrongs: [fn(&mut FakeCard); 3] = [
+        |card| card.fail("*", "GpuLost"),
+        |card| card.hangs.push("nvmlDeviceGetTemperature".to_owned()),
+        |card| card.mig = Some(true),
+    ];
+    for put in wrongs {
+        let rack = Rack::of(2);
+        let drivers = rack.drivers();
+        block_on(async {
+            ready(&drivers[0]).await;
+            ready(&drivers[1]).await;
+
+            rack.change(0, put);
+            fault(&drivers[0]).await;
+
+            assert_eq!(drivers[0].latest(), None);
+            assert!(drivers[1].latest().is_some());
+            rack.mend(0);
+            ready(&drivers[0]).await;
+            assert!(drivers[0].latest().is_some());
+        });
+    }
 }
 
 #[test]

@@ -51,6 +51,7 @@ fn every_key_of_a_whole_kit_is_read() {
         timer: Timer::Reported,
         editable: vec!["src/**".into(), "Makefile".into()],
         artefacts: vec!["build/bench".into()],
+        models: Vec::new(),
         contract: Contract {
             plan_effect: libm::log(1.05),
             gate: libm::log(1.02),

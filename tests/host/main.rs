@@ -1,6 +1,8 @@
 //! This machine as the ports: real processes, real files, real git.
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
+mod bulk;
+mod bulk_bad;
 mod capture;
 mod card_executors;
 mod cards;

@@ -419,6 +419,7 @@ fn dev_run(worktree: &Path, argv: &[&str], env: &[(&str, &str)]) -> DevRunSpec {
         argv: argv.iter().map(|word| (*word).to_owned()).collect(),
         env: env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         contract: Contract::default(),
+        models: Vec::new(),
     }
 }
 

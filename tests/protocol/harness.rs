@@ -54,6 +54,7 @@ fn a_device_notes_two_holders_and_work_under_a_used_number() {
         argv: vec!["./try".to_owned()],
         env: Vec::new(),
         contract: Contract::default(),
+        models: Vec::new(),
     };
 
     drop(rig.device.start(hold(1), spec(1)));

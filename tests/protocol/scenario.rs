@@ -425,9 +425,9 @@ impl Scenario {
         let local_judge = self.local_judge;
         drop(self);
         records.revive();
-        // Each life draws ids of its own.
+        // Each life draws ids of its own, none of which a first life draws by its seed.
         let starts = records.entries().iter().filter(|entry| matches!(entry, LogEntry::RigStarted)).count();
-        let seed = 1 + starts as u64;
+        let seed = (1 << 32) + starts as u64;
         let (set, cards) = (Box::new(set), cards);
         Scenario::start(Beginning { records, now, seed, set, cards, bench, local_judge, ..Beginning::default() })
     }

@@ -88,6 +88,7 @@ fn kit() -> Kit {
         timer: Timer::Wall,
         editable: Vec::new(),
         artefacts: Vec::new(),
+        models: Vec::new(),
         contract: Contract::default(),
     }
 }
@@ -382,6 +383,7 @@ impl Scenario {
                     Letter::Judge(JudgeInput::HoldEnded { hold, how })
                 }
                 PoolEffect::WorkTaken { version } => Letter::Judge(JudgeInput::WorkTaken { version }),
+                PoolEffect::RunnerLeft { .. } => unreachable!("no runner is set here"),
                 PoolEffect::SplitSet { .. } => unreachable!("one device is not split"),
                 PoolEffect::Void { hold } => Letter::Device(DeviceInput::Void { number: hold.number }),
                 PoolEffect::Stop { hold, cause } => Letter::Device(DeviceInput::Stop { number: hold.number, cause }),
@@ -424,7 +426,7 @@ impl Scenario {
                     self.jobs_started.push(job);
                     Letter::Device(DeviceInput::Start { number: hold.number, by: Holder::Judge, limit: None })
                 }
-                JudgeEffect::StartBuild { .. } | JudgeEffect::CardFault { .. } => {
+                JudgeEffect::StartBuild { .. } | JudgeEffect::CardDoubted { .. } | JudgeEffect::CardFault { .. } => {
                     unreachable!("one device has no bench, and no other card")
                 }
                 JudgeEffect::EndHold { hold } => {

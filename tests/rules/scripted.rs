@@ -68,6 +68,7 @@ fn spec() -> JobSpec {
                 timer: Timer::Wall,
                 editable: vec!["src/**".to_owned()],
                 artefacts: vec!["bench".to_owned()],
+                models: Vec::new(),
                 contract: Contract::default(),
             },
             kit_hash: "d4".repeat(32),

@@ -39,6 +39,7 @@ fn run_through(n: u64) -> Vec<LogEntry> {
         argv: vec!["cargo".to_owned(), "bench".to_owned()],
         env: Vec::new(),
         contract: Contract::default(),
+        models: Vec::new(),
     };
     let end = DevRunEnd::Exited { exit: Exit::Code(0), ran: Span::millis(n % 1_000) };
     vec![

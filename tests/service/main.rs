@@ -12,6 +12,7 @@ mod folder;
 mod input_log;
 mod lasting;
 mod life;
+mod mcp;
 mod metrics;
 mod noise;
 mod openapi;

@@ -445,7 +445,7 @@ fn the_whole_rig_is_one_look_and_head_is_a_look_without_a_body() {
     assert_eq!((head.status, head.body.len()), (200, 0));
 }
 
-fn served() -> (tempfile::TempDir, Served) {
+pub(crate) fn served() -> (tempfile::TempDir, Served) {
     let folder = tempfile::tempdir().unwrap();
     let rig = Served::start(folder.path());
     (folder, rig)

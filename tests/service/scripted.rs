@@ -482,6 +482,7 @@ fn kit() -> Kit {
         timer: Timer::Wall,
         editable: vec!["src/**".into()],
         artefacts: Vec::new(),
+        models: Vec::new(),
         contract: Contract::default(),
     }
 }

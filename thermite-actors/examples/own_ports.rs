@@ -172,6 +172,7 @@ impl Workspaces for Functions {
             timer: Timer::Wall,
             editable: vec!["*".to_owned()],
             artefacts: Vec::new(),
+            models: Vec::new(),
             contract,
         };
         let RunRequest { repo, kit: kit_path, champion, lanes } = request;

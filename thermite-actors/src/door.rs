@@ -472,6 +472,7 @@ async fn ask_lane(actors: Actors, arrival: Arrival, ask: AskDevRun) -> Result<Qu
         argv: ask.argv,
         env: ask.env,
         contract: run.kit.contract.clone(),
+        models: run.kit.models.clone(),
     };
     actors.workspaces.check_command(&spec)?;
     let actor = actors.lanes.get(&lane).ok_or_else(No::ending)?;

@@ -1,5 +1,6 @@
 //! This machine as the ports: launching and containment, capture, the drivers of CPUs and cards, git workspaces.
 
+pub mod bulk;
 pub mod cards;
 pub mod clock;
 pub mod cpu;

@@ -23,6 +23,7 @@ use thermite_core::run::RunSpec;
 use thermite_core::runner::JournalLine;
 use thermite_core::stage::{StageStep, StepReport};
 use thermite_core::time::{Moment, Span};
+use thermite_core::wire::bulk::{BulkAnswer, BulkAsk};
 use thermite_core::wire::{Answer, Ask, ProcessName};
 
 use crate::rig::No;
@@ -546,6 +547,27 @@ pub trait Journal {
     fn append(&self, lines: Vec<JournalLine>) -> LocalBoxFuture<'static, Result<(), RecordsFault>>;
     /// Puts these in place of all that is written down, at once and durably.
     fn replace(&self, lines: Vec<JournalLine>) -> LocalBoxFuture<'static, Result<(), RecordsFault>>;
+}
+
+/// The connection that commits go to runners over, apart from the one of small asks.
+pub trait BulkLink {
+    /// Asks once, with a time limit of its own, which must be longer than
+    /// [`BULK_TAKE_ANSWER`](thermite_core::limits::BULK_TAKE_ANSWER). Several may be under way to one process.
+    fn ask(&self, to: &ProcessName, ask: BulkAsk) -> LocalBoxFuture<'static, Result<BulkAnswer, LinkFault>>;
+}
+
+/// A runner's copies of commits for development runs (rule E5), made from the commits that were brought to its store.
+pub trait FreshCopies {
+    /// Lays out that commit in a folder of the development run's own, for its lane to work in; the answer is the folder,
+    /// or a sentence: infrastructure. Asked again it is laid out anew.
+    fn lay_out(
+        &self,
+        dev_run: DevRunId,
+        lane: LaneId,
+        commit: String,
+    ) -> LocalBoxFuture<'static, Result<PathBuf, String>>;
+    /// Throws the copy away; valid for one that there never was. Its run must be proved gone.
+    fn discard(&self, dev_run: DevRunId) -> LocalBoxFuture<'static, ()>;
 }
 
 /// How the rig is set up.

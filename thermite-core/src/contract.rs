@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ids::ContentHash;
 use crate::limits;
 use crate::time::Span;
 
@@ -77,6 +78,21 @@ pub enum Leftovers {
 #[serde(transparent)]
 pub struct Argv(pub Vec<String>);
 
+/// A file that a kit's commands read and that no repository holds, such as a model's weights (rule E4): fetched once from
+/// its source, known by its content.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ModelFile {
+    /// Its name in the folder that runs see (`THERMITE_MODELS`).
+    pub name: String,
+    /// Where it comes from: `file://`, `https://` or `s3://`.
+    pub url: String,
+    /// The SHA-256 of its bytes.
+    pub sha256: ContentHash,
+    /// How many bytes it has.
+    pub bytes: u64,
+}
+
 /// How to build, check and measure, as a kit says it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -97,6 +113,9 @@ pub struct Kit {
     pub editable: Vec<String>,
     /// Files whose hash names what was measured; empty: the program that `measure` starts, where it is in the workspace.
     pub artefacts: Vec<String>,
+    /// Files that its commands read and that the repository does not hold (rule E4).
+    #[serde(default)]
+    pub models: Vec<ModelFile>,
     /// The limits it sets.
     pub contract: Contract,
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::contract::Contract;
+use crate::contract::{Contract, ModelFile};
 use crate::hold::RunnerLoss;
 use crate::ids::{DevRunId, LaneId, RunId};
 use crate::refusal::GaveUp;
@@ -31,6 +31,9 @@ pub struct DevRunSpec {
     pub env: Vec<(String, String)>,
     /// What the contract says of limits and leftovers.
     pub contract: Contract,
+    /// The kit's model files, which it may read (rule E4).
+    #[serde(default)]
+    pub models: Vec<ModelFile>,
 }
 
 /// How a run's first process ended.

@@ -44,6 +44,64 @@ uuid_id! {
     DevRunId
 }
 
+/// What names bytes by what they are: their SHA-256, 64 lower-case hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(try_from = "String", into = "String")]
+#[cfg_attr(feature = "schema", schema(value_type = String))]
+pub struct ContentHash(String);
+
+/// A text that is no SHA-256.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no SHA-256: 64 of 0-9 and a-f")]
+pub struct NoHash(pub String);
+
+impl ContentHash {
+    /// The name of bytes with that SHA-256.
+    pub fn new(digest: [u8; 32]) -> ContentHash {
+        use fmt::Write;
+
+        ContentHash(digest.iter().fold(String::with_capacity(64), |mut text, byte| {
+            write!(text, "{byte:02x}").expect("writing to a String cannot fail");
+            text
+        }))
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for ContentHash {
+    type Error = NoHash;
+
+    fn try_from(text: String) -> Result<ContentHash, NoHash> {
+        let fits = text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        if fits { Ok(ContentHash(text)) } else { Err(NoHash(text)) }
+    }
+}
+
+impl std::str::FromStr for ContentHash {
+    type Err = NoHash;
+
+    fn from_str(text: &str) -> Result<ContentHash, NoHash> {
+        ContentHash::try_from(text.to_owned())
+    }
+}
+
+impl From<ContentHash> for String {
+    fn from(hash: ContentHash) -> String {
+        hash.0
+    }
+}
+
+impl fmt::Display for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// The highest number a lane may have.
 pub const LANE_MAX: u8 = 16;
 

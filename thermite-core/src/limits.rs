@@ -83,6 +83,8 @@ pub const JOURNAL_LINES_MAX: usize = 1_024;
 pub const TICKETS_KEPT: usize = 64;
 /// How often the core asks after a stage's step or an ask that is not answered yet; a hint asks at once.
 pub const RUNNER_TELL_EVERY: Span = Span::seconds(1);
+/// How long the core waits before it tries an ask again that could not be sent, or that was answered with nothing.
+pub const RUNNER_RETRY_EVERY: Span = Span::millis(500);
 /// What one ask brings of a development run's output, in bytes.
 pub const RUNNER_OUTPUT_BYTES_MAX: u32 = 256 * 1024;
 /// How long bringing commits and model files to a runner and laying them out may take, before a start (rule A5).
@@ -140,7 +142,7 @@ pub const GPU_CALL_MAX: Span = Span::seconds(5);
 pub const GPU_READING_WAIT_MAX: Span = Span::seconds(4);
 /// How often a card at fault is tried again (rule B10).
 pub const GPU_RETRY_EVERY: Span = Span::seconds(2);
-/// How long listing the machine's cards may take.
+/// How long finding the machine's cards may take, and once more what each says of itself.
 pub const GPU_LIST_MAX: Span = Span::seconds(10);
 
 /// What a stage's turn takes at most beside its own steps: its grant, its records, the proof of its stop, and the rest
@@ -248,6 +250,51 @@ pub const CHANGE_FILES_MAX: usize = 20_000;
 pub const COMMIT_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// The most that all files of such a commit may hold together, in bytes.
 pub const COMMIT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Bytes of a commit transfer that one ask carries (BUS.md): below any bus's default limit, whose raising nobody asks for.
+pub const BULK_CHUNK_BYTES_MAX: usize = 512 * 1024;
+/// Chunks of one transfer on their way at once: more only wait behind each other.
+pub const BULK_WINDOW: usize = 4;
+/// Commits that one ask of a runner's store names.
+pub const BULK_COMMITS_MAX: usize = 64;
+/// Commits that a runner names for a bundle to build on: the newest, which what comes next differs from least.
+pub const BULK_TIPS_MAX: usize = 256;
+/// The largest bundle of commits sent or taken, in bytes: two of the largest commits, badly packed.
+pub const BULK_TRANSFER_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
+/// Unfinished transfers that a runner keeps, or made bundles that a core does, in bytes; the longest untouched go first.
+pub const BULK_LEFTOVERS_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
+/// Unfinished transfers, or made bundles, kept at once: a core brings to few runners at a time.
+pub const BULK_LEFTOVERS_MAX: usize = 8;
+/// How long an unfinished transfer or a made bundle waits to be gone on with.
+pub const BULK_LEFTOVER_KEPT: Span = Span::hours(24);
+/// How long a runner checks a bundle before it answers that it is still at it.
+pub const BULK_TAKE_ANSWER: Span = Span::seconds(2);
+/// How long one git command may take over a bundle: all of a large repository from a slow disk.
+pub const BULK_GIT_MAX: Span = Span::minutes(15);
+/// Unanswered asks in a row after which bringing commits is given up for this time; it goes on where it stood.
+pub const BULK_UNANSWERED_MAX: u32 = 3;
+/// Transfers of one bringing: the thin one, all of it once where its base is missing, and each once again where the bytes
+/// came out wrong.
+pub const BULK_TRANSFERS_TRIED_MAX: u32 = 4;
+/// Runs whose commits a runner keeps; what was kept for the longest untouched one goes first.
+pub const BULK_RUNS_KEPT: usize = 64;
+
+/// Model files that one kit lists (rule E4).
+pub const MODELS_MAX: usize = 32;
+/// The largest model file, in bytes.
+pub const MODEL_BYTES_MAX: u64 = 1024 * 1024 * 1024 * 1024;
+/// The longest URL of a model file, in bytes.
+pub const MODEL_URL_BYTES_MAX: usize = 2_048;
+/// The longest name of a model file, in characters.
+pub const MODEL_NAME_MAX: usize = 128;
+/// Model files kept on one machine, in bytes, unless the setting THERMITE_MODELS_KEEP says otherwise; the longest unused go first.
+pub const MODELS_KEEP_BYTES: u64 = 200 * 1024 * 1024 * 1024;
+/// How long a model file's source may say nothing before the fetch is cut and tried on from where it stands.
+pub const MODEL_SILENT_MAX: Span = Span::seconds(60);
+/// Cuts in a row, with nothing new between them, after which fetching a model file has failed for this time.
+pub const MODEL_CUTS_MAX: u32 = 5;
+/// How long an unfinished model file waits to be gone on with.
+pub const MODEL_PART_KEPT: Span = Span::hours(7 * 24);
+
 /// The most that is hashed of all artefacts of one side, in bytes.
 pub const ARTEFACT_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// How much of a failed command's output its sentence repeats, in bytes.
@@ -318,6 +365,20 @@ pub const HEALTH_ANSWER_MAX: Span = Span::seconds(5);
 pub const REST_KEEP_ALIVE: Span = Span::seconds(75);
 /// How long answers under way may take once the rig ends.
 pub const REST_SHUTDOWN_MAX: Span = Span::seconds(5);
+/// How long a call of the MCP door may say nothing: clients have time limits of their own, and a caller that is gone is
+/// noticed at a write at the latest.
+pub const MCP_SIGN_OF_LIFE: Span = Span::seconds(5);
+/// How often a call of the MCP door looks how its development run goes.
+pub const MCP_LOOK_EVERY: Span = Span::millis(500);
+/// How long an agent may wait for a job's verdict in one call.
+pub const MCP_STATUS_WAIT_MAX: Span = Span::minutes(10);
+/// Output that one sign of life carries, in bytes; of a flood the newest.
+pub const MCP_PROGRESS_BYTES_MAX: usize = 4 * 1024;
+/// The first bytes of output that an agent is answered with: its reader has little room, and all of it is at the REST
+/// door.
+pub const MCP_OUTPUT_HEAD_BYTES: usize = 8 * 1024;
+/// The last bytes of it.
+pub const MCP_OUTPUT_TAIL_BYTES: usize = 24 * 1024;
 
 /// The largest entry of the log or verdict record kept, in bytes of JSON: what a request's body can become when every
 /// byte is escaped, with room to spare.

@@ -153,6 +153,14 @@ pub fn card_access_lost(uuid: &str, said: &str) -> String {
     )
 }
 
+/// Rule B10: no card that the rig may open.
+pub fn cards_access_lost(said: &str) -> String {
+    format!(
+        "the rig may not open the machine's cards ({said}); give its account access to /dev/nvidia*, and in a container \
+         start the container anew with its cards"
+    )
+}
+
 /// Rule B10: a card in MIG mode.
 pub fn card_in_mig_mode(uuid: &str) -> String {
     format!(
@@ -171,6 +179,14 @@ pub fn card_fault(uuid: &str, call: &str, said: &str) -> String {
     format!(
         "card {uuid} cannot be read: {call} says `{said}`; in a container that is how lost access shows: start it \
          anew with the card"
+    )
+}
+
+/// Rule B10: whatever else a driver says that is of no card.
+pub fn cards_fault(call: &str, said: &str) -> String {
+    format!(
+        "the machine's cards cannot be listed: {call} says `{said}`; in a container that is how lost access shows: start \
+         it anew with its cards"
     )
 }
 

@@ -4,6 +4,8 @@
 //! was given. A stage's steps and their reports travel as [`Document`]s, the JSON that records keep them as, since
 //! their types carry tags that a binary form cannot. Method: docs/bus.md.
 
+pub mod bulk;
+
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -11,7 +13,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::contract::{Contract, Target};
+use crate::contract::{Contract, ModelFile, Target};
 use crate::hold::{HoldEnd, StopCause};
 use crate::ids::{DevRunId, LaneId, RunId};
 use crate::job::{JobSpec, StageKind};
@@ -183,11 +185,13 @@ pub enum Work {
         /// Environment beyond the plain one of every run.
         env: Vec<(String, String)>,
         /// What the contract says of limits and leftovers.
-        contract: Contract,
+        contract: Box<Contract>,
         /// How long it may run here.
         limit: Option<Span>,
         /// The commit to lay out: the lane's starting point with its change.
         commit: String,
+        /// The model files it may read (rule E4).
+        models: Vec<ModelFile>,
     },
     /// One stage of a job, step by step as the core asks: each step names its job.
     Stage,

@@ -31,6 +31,7 @@
 //! | `POST /v1/tokens/{token}/rotate` | [`tokens::Rotate`]; 201, `Location`, [`tokens::TokenMade`] |
 //! | `DELETE /v1/tokens/{token}` | revokes it; 204 |
 //! | `GET /v1/why/{id}` | why a run, job, development run or device stands as it does |
+//! | `/mcp` | the door for agents ([`mcp`]); a lane's token |
 //! | `GET /v1/events` | what happens, as server-sent events ([`events`]) |
 //!
 //! All but the first three want `Authorization: Bearer`; `access` says how far a token opens the door. Every no is `application/problem+json` ([`problem`]). A `POST` that
@@ -45,6 +46,7 @@ pub mod events;
 mod followers;
 mod health;
 mod jobs;
+mod mcp;
 pub mod noise;
 pub mod openapi;
 pub mod output;
@@ -125,17 +127,19 @@ impl Door {
 /// Where the threads or the socket cannot be had.
 pub fn start(door: Door, listener: TcpListener, workers: usize) -> io::Result<Server> {
     let door = web::Data::new(door);
-    let server =
-        HttpServer::new(move || App::new().app_data(door.clone()).wrap(from_fn(access::token_first)).configure(routes))
-            .workers(workers)
-            .disable_signals()
-            .keep_alive(limits::REST_KEEP_ALIVE.to_std())
-            // A caller that closes its side is gone: its handler is dropped at once, and with it the stream that an attached
-            // development run lives by (rule A10).
-            .h1_allow_half_closed(false)
-            .shutdown_timeout(shutdown_seconds())
-            .listen(listener)?
-            .run();
+    let mcp = web::Data::new(mcp::Mcp::new(door.clone()));
+    let server = HttpServer::new(move || {
+        App::new().app_data(door.clone()).app_data(mcp.clone()).wrap(from_fn(access::token_first)).configure(routes)
+    })
+    .workers(workers)
+    .disable_signals()
+    .keep_alive(limits::REST_KEEP_ALIVE.to_std())
+    // A caller that closes its side is gone: its handler is dropped at once, and with it the stream that an attached
+    // development run lives by (rule A10).
+    .h1_allow_half_closed(false)
+    .shutdown_timeout(shutdown_seconds())
+    .listen(listener)?
+    .run();
     Ok(server)
 }
 
@@ -194,6 +198,12 @@ fn routes(config: &mut web::ServiceConfig) {
                 .route(web::delete().to(tokens::revoke)),
         )
         .service(other("/v1/tokens/{token}/rotate", "POST").route(web::post().to(tokens::rotate)))
+        .service(
+            other("/mcp", "GET, POST, DELETE")
+                .route(web::get().to(mcp::speak))
+                .route(web::post().to(mcp::speak))
+                .route(web::delete().to(mcp::speak)),
+        )
         .service(read_only("/v1/why/{id}", look().to(why::why)))
         .service(read_only("/v1/events", look().to(events::stream)));
 }

@@ -102,11 +102,14 @@ fn read_state() -> Option<State> {
 fn called(call: &str, card: Option<usize>) -> Result<State, c_uint> {
     loop {
         // A file that is not there is a driver that is not loaded.
-        let state = read_state().ok_or(DRIVER_NOT_LOADED)?;
+        let mut state = read_state().ok_or(DRIVER_NOT_LOADED)?;
         if !state.hangs(call, card) {
             return match state.fails(call, card) {
                 Some(error) => Err(error),
-                None => Ok(state),
+                None => {
+                    state.follow(call, card);
+                    Ok(state)
+                }
             };
         }
         std::thread::sleep(HANG_LOOK);

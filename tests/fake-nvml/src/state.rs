@@ -100,7 +100,6 @@ impl State {
                 }
             }
         }
-        state.cards.iter_mut().for_each(Card::follow);
         state
     }
 
@@ -113,6 +112,17 @@ impl State {
     /// Whether it hangs.
     pub(crate) fn hangs(&self, call: &str, card: Option<usize>) -> bool {
         self.calls.hangs(call) || self.card(card).is_some_and(|card| card.calls.hangs(call))
+    }
+
+    /// Looks who really runs on the card, where that call tells of it: a look through all processes is much work.
+    pub(crate) fn follow(&mut self, call: &str, card: Option<usize>) {
+        const TELLING: [&str; 3] =
+            ["nvmlDeviceGetUtilizationRates", "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3"];
+        if TELLING.contains(&call)
+            && let Some(card) = card.and_then(|at| self.cards.get_mut(at))
+        {
+            card.follow();
+        }
     }
 
     fn card(&self, card: Option<usize>) -> Option<&Card> {

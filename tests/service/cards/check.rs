@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use thermite_actors::host::gpu::CardFacts;
+use thermite_svc::device_lock::{self, DeviceLock, LockState};
+
 use crate::binary::{Said, thermite};
 
 use super::house::CardHouse;
@@ -39,6 +42,33 @@ fn where_there_is_no_gpu_it_says_what_is_missing_by_a_code_of_its_own() {
 }
 
 #[test]
+fn a_card_that_a_rig_of_the_machine_has_is_left_alone() {
+    let Some(house) = CardHouse::of(1) else { return };
+    let locks = device_lock::default_folder();
+    let card = CardFacts {
+        index: 0,
+        uuid: house.uuid(0),
+        model: "Stand-in A".into(),
+        driver_version: String::new(),
+        minor: None,
+        pci_bus_id: None,
+        cpus: None,
+        is_mig: None,
+        memory_total: None,
+        sm_clock_max: None,
+    };
+    let held = DeviceLock::take(&locks, &card.device_facts(), &house.path("data")).unwrap();
+
+    let said = Said::by(house.surround(check()).env_remove("THERMITE_DEVICE_LOCKS").output().unwrap());
+    drop(held);
+    let LockState::Free(file) = DeviceLock::look(&locks, &card.device_facts()) else { panic!("nobody has it") };
+    std::fs::remove_file(file).unwrap();
+
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.out.contains(&format!("device Stand-in A ({}) is another rig's", card.uuid)), "{said:?}");
+}
+
+#[test]
 fn its_whole_way_ends_well_over_a_card_that_is_a_stand_in() {
     if std::env::var_os("THERMITE_LONG").is_none_or(|value| value != "1") {
         println!("left out: minutes of blocks; THERMITE_LONG=1 runs it");
@@ -46,7 +76,8 @@ fn its_whole_way_ends_well_over_a_card_that_is_a_stand_in() {
     }
     let Some(house) = CardHouse::of(1) else { return };
 
-    let said = Said::by(house.surround(check()).output().unwrap());
+    // Another rig's address in the environment is nobody that it asks.
+    let said = Said::by(house.surround(check()).env("THERMITE_URL", "http://127.0.0.1:1").output().unwrap());
 
     println!("{}{}", said.out, said.err);
     assert_eq!(said.code, Some(0), "{said:?}");

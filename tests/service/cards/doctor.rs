@@ -2,7 +2,7 @@
 
 use crate::binary::{Said, command};
 
-use super::house::library;
+use super::house::{CardHouse, library};
 
 #[test]
 fn the_driver_and_every_card_are_told_with_what_they_do_not_tell() {
@@ -29,4 +29,27 @@ fn the_driver_and_every_card_are_told_with_what_they_do_not_tell() {
     ] {
         assert!(said.out.contains(line), "{}", said.out);
     }
+}
+
+#[test]
+fn a_rig_on_cards_is_looked_at_as_it_would_be_served() {
+    let Some(house) = CardHouse::of(2) else { return };
+
+    let free = house.say(&["doctor"]);
+    house.start();
+    let taken = house.say(&["doctor"]);
+    house.end();
+    std::fs::remove_file(house.path("dev/nvidia1")).unwrap();
+    let unfit = house.say(&["doctor"]);
+
+    assert_eq!(free.code, Some(0), "{free:?}");
+    assert!(free.out.contains("device 0: ") && !free.out.contains("taken: "), "{}", free.out);
+    for card in 0..2 {
+        let told = format!("a rig has Stand-in A ({}): process ", house.uuid(card));
+        assert!(taken.out.contains(&told), "{}", taken.out);
+    }
+    assert_eq!(unfit.code, Some(1), "{unfit:?}");
+    let served = house.say(&["serve", "--listen", "127.0.0.1:0"]);
+    let why = served.err.trim_end().lines().last().unwrap().trim_start_matches("thermite: ").to_owned();
+    assert!(unfit.out.contains(&format!("missing: {why}")), "{} against {why}", unfit.out);
 }

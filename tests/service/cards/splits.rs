@@ -83,6 +83,18 @@ fn a_split_that_cannot_be_is_refused_with_the_reason_and_changes_nothing() {
             assert!(answer.body["detail"].as_str().unwrap().contains(word), "{answer:?}");
         }
     }
+    // What is said beside a split is not passed over.
+    for body in [
+        json!({ "split": "shared", "judge": [house.uuid(0)], "agents": [house.uuid(1)] }),
+        json!({ "split": "default", "agents": [] }),
+        json!({ "split": "default", "shared": true }),
+        json!({ "split": "cards", "judge": [house.uuid(1)], "agents": [house.uuid(0)], "idle": [] }),
+        json!({ "split": "cards", "judge": [house.uuid(1)] }),
+        json!({ "judge": [house.uuid(1)], "agents": [house.uuid(0)] }),
+    ] {
+        let answer = house.send("PUT", "/v1/split", None, Some(&body));
+        assert_eq!(answer.status, 400, "{body}: {answer:?}");
+    }
     let said = house.say(&["split", "--judge", "0", "--agents", "9"]);
     assert!(said.refused_with(69).starts_with("there is no device 9; the rig has 0 ("), "{said:?}");
     let half = house.say(&["split", "--judge", "0"]);

@@ -146,6 +146,8 @@ pub struct Abilities {
     pub device_lock: LockFacts,
     /// What the cards' driver said.
     pub card_driver: CardDriverFacts,
+    /// Whether a rig would have its cards by its settings, else why not; none where its devices are no cards.
+    pub rig_cards: Option<Result<(), String>>,
     /// The machine's cards, and what can be done for runs on them.
     pub cards: CardFacts,
 }
@@ -190,7 +192,7 @@ pub struct CardFacts {
     pub ways: Vec<(CardWay, Result<(), String>)>,
     /// What keeps a run to its CPUs.
     pub hold: CpuHold,
-    /// The CPUs of each card, were all of them the judge's.
+    /// The CPUs of each card: of the rig's, where its devices are cards, else of the machine's.
     pub cut: CpuCut,
 }
 

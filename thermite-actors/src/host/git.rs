@@ -12,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub mod bundle;
 pub mod capture;
 pub mod command;
 mod prune;
@@ -219,11 +220,16 @@ impl Git {
 
     /// The store for repositories that name objects as this one does, made where there is none.
     fn store(&self, repository: &Repository) -> Result<PathBuf, GitFault> {
-        let store = self.store_of(&repository.object_format);
+        self.made_store(&repository.object_format)
+    }
+
+    /// The store of that object format, made where there is none.
+    fn made_store(&self, object_format: &str) -> Result<PathBuf, GitFault> {
+        let store = self.store_of(object_format);
         if store.join("info/attributes").exists() {
             return Ok(store);
         }
-        let format = format!("--object-format={}", repository.object_format);
+        let format = format!("--object-format={object_format}");
         self.command("init").run([
             OsString::from("--bare"),
             "--quiet".into(),
@@ -253,7 +259,7 @@ impl Git {
         if have.is_some() {
             return Ok(());
         }
-        self.check_size(repository, commit)?;
+        self.check_size(&repository.common, commit)?;
         clear_old_locks(&store, commit);
         self.command("fetch").git_dir(&store).run([
             OsString::from("--quiet"),
@@ -385,7 +391,7 @@ impl Git {
     /// Where the folder cannot be made, or git fails.
     pub fn lay_out(&self, commit: &str, folder: &Path) -> Result<(), GitFault> {
         // The name's length tells the store, so that the user's repository need not be there any more.
-        let store = self.store_of(if commit.len() == 64 { "sha256" } else { "sha1" });
+        let store = self.store_of(format_of(commit));
         let wrong = |error: io::Error| GitFault::Unexpected(format!("{} cannot be made: {error}", folder.display()));
         std::fs::create_dir_all(folder).map_err(wrong)?;
         let scratch = self.scratch()?;
@@ -431,9 +437,18 @@ impl Drop for Scratch {
     }
 }
 
+/// How the store of a commit of that name names its objects.
+pub(super) fn format_of(commit: &str) -> &'static str {
+    if commit.len() == 64 { "sha256" } else { "sha1" }
+}
+
+/// Whether a text is an object's name in full.
+pub(super) fn is_object_name(name: &str) -> bool {
+    (name.len() == 40 || name.len() == 64) && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// The object name that a command printed as its only line.
 fn object_name(printed: &[u8]) -> Option<String> {
     let name = std::str::from_utf8(printed).ok()?.trim();
-    let fits = (name.len() == 40 || name.len() == 64) && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-    fits.then(|| name.to_owned())
+    is_object_name(name).then(|| name.to_owned())
 }

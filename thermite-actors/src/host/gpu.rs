@@ -128,34 +128,41 @@ pub struct GpuDriver {
     watch: Arc<Watch>,
 }
 
-type Found = Result<(String, Vec<CardFacts>, Vec<UnreadableCard>), CardsFault>;
-
 impl Cards {
     /// Lists this machine's cards, by NVIDIA's library or the one at `library`. Waits at most
-    /// [`limits::GPU_LIST_MAX`].
+    /// [`limits::GPU_LIST_MAX`] for how many there are, and once more for all that they say of themselves.
     ///
     /// # Errors
-    /// Where there is no library, it does not answer, or a call hangs.
+    /// Where there is no library, it does not answer, or a call that is to no card hangs.
     pub fn open(library: Option<&Path>) -> Result<Cards, CardsFault> {
         let library = library.map(Path::to_owned);
-        let of_thread = library.clone();
-        let call = Arc::new(Mutex::new(None));
-        let marked = Arc::clone(&call);
-        let (answer, answered) = mpsc::channel();
-        std::thread::Builder::new()
-            .name("thermite-cards".to_owned())
-            .spawn(move || {
-                let mark = |call: Option<&'static str>| *marked.lock().unwrap_or_else(PoisonError::into_inner) = call;
-                // Whoever asked may have given up.
-                let _gone = answer.send(list(of_thread.as_deref(), &mark));
-            })
-            .map_err(|error| CardsFault::NoThread { why: error.to_string() })?;
-        let (driver_version, found, unreadable) =
-            answered.recv_timeout(limits::GPU_LIST_MAX.to_std()).unwrap_or_else(|_| {
-                let call = *call.lock().unwrap_or_else(PoisonError::into_inner);
-                let call = call.unwrap_or("listing the cards").to_owned();
-                Err(CardsFault::Hung { call, after: limits::GPU_LIST_MAX })
-            })?;
+        // The listing thread has the library open for as long as the cards describe themselves: the driver may take
+        // seconds to be opened anew.
+        let (_hold, held) = mpsc::channel::<()>();
+        let (whole, found) = {
+            let library = library.clone();
+            apart(move |mark, answer| {
+                let library = Library::open(library.as_deref(), mark);
+                let library = library.map_err(|error| not_opened(&error)).and_then(|library| {
+                    let driver_version = library.driver_version(mark);
+                    let driver_version = driver_version.unwrap_or_else(|_| "of unknown version".to_owned());
+                    let count = library.count(mark).map_err(|error| whole("nvmlDeviceGetCount_v2", &error))?;
+                    // Whoever asked may have given up.
+                    let _gone = answer.send(Ok((driver_version, count)));
+                    Ok(library)
+                });
+                match library {
+                    // Its sender only ever goes.
+                    Ok(_library) => drop(held.recv()),
+                    Err(fault) => drop(answer.send(Err(fault))),
+                }
+            })?
+        };
+        let (driver_version, count) = found.recv_timeout(limits::GPU_LIST_MAX.to_std()).unwrap_or_else(|_| {
+            let call = whole.under_way().unwrap_or("listing the cards").to_owned();
+            Err(CardsFault::Hung { call, after: limits::GPU_LIST_MAX })
+        })?;
+        let (found, unreadable) = describe_each(library.as_deref(), count, &driver_version)?;
         let shared = SharedCards { library, driver_version, found, unreadable, drivers: Mutex::default() };
         Ok(Cards { shared: Arc::new(shared) })
     }
@@ -199,7 +206,8 @@ impl Cards {
 }
 
 impl CardFacts {
-    fn device_facts(&self) -> DeviceFacts {
+    /// The card as a device.
+    pub fn device_facts(&self) -> DeviceFacts {
         let cpus = self.cpus.clone().unwrap_or_default();
         let clocks = self.sm_clock_max.map_or_else(|| "unknown".to_owned(), |most| format!("up to {most} MHz"));
         DeviceFacts {
@@ -214,37 +222,97 @@ impl CardFacts {
     }
 }
 
-fn list(library: Option<&Path>, mark: nvml::Mark<'_>) -> Found {
-    let library = Library::open(library, mark).map_err(|error| match &error {
-        NvmlError::LibloadingError(said) => CardsFault::NoLibrary { said: said.to_string() },
-        NvmlError::LibraryNotFound => CardsFault::NoLibrary { said: error.to_string() },
-        _ => whole("nvmlInit_v2", &error),
-    })?;
-    let driver_version = library.driver_version(mark).unwrap_or_else(|_| "of unknown version".to_owned());
-    let count = library.count(mark).map_err(|error| whole("nvmlDeviceGetCount_v2", &error))?;
+/// The call that a thread has under way.
+#[derive(Clone, Default)]
+struct UnderWay(Arc<Mutex<Option<&'static str>>>);
+
+impl UnderWay {
+    fn under_way(&self) -> Option<&'static str> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mark(&self, call: Option<&'static str>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = call;
+    }
+}
+
+/// Does what may hang on a thread of its own, which is left behind where it does.
+fn apart<T: Send + 'static>(
+    work: impl FnOnce(nvml::Mark<'_>, &mpsc::Sender<T>) + Send + 'static,
+) -> Result<(UnderWay, mpsc::Receiver<T>), CardsFault> {
+    let call = UnderWay::default();
+    let marked = call.clone();
+    let (answer, answered) = mpsc::channel();
+    std::thread::Builder::new()
+        .name("thermite-cards".to_owned())
+        .spawn(move || work(&|call| marked.mark(call), &answer))
+        .map_err(|error| CardsFault::NoThread { why: error.to_string() })?;
+    Ok((call, answered))
+}
+
+/// Lets each card describe itself on a thread of its own: one that hangs is one that cannot be read, and hides no other
+/// (rule B10).
+fn describe_each(
+    library: Option<&Path>,
+    count: u32,
+    driver_version: &str,
+) -> Result<(Vec<CardFacts>, Vec<UnreadableCard>), CardsFault> {
+    let asked = (0..count).map(|index| {
+        let (library, version) = (library.map(Path::to_owned), driver_version.to_owned());
+        apart(move |mark, answer| {
+            let said = Library::open(library.as_deref(), mark)
+                .map_err(|error| ("nvmlInit_v2", error))
+                .and_then(|library| library.describe(index, &version, mark));
+            let _gone = answer.send(said.map_err(|(call, error)| named(index, call, &error)));
+        })
+    });
+    let asked = asked.collect::<Result<Vec<_>, _>>()?;
+    let began = Instant::now();
     let (mut found, mut unreadable) = (Vec::new(), Vec::new());
-    for index in 0..count {
-        match library.describe(index, &driver_version, mark) {
+    for (index, (call, answered)) in (0..).zip(asked) {
+        let left = limits::GPU_LIST_MAX.to_std().saturating_sub(began.elapsed());
+        let said = answered.recv_timeout(left).unwrap_or_else(|_| {
+            let call = call.under_way().unwrap_or("describing it");
+            Err(DeviceFault::Hung(texts::card_unresponsive(&numbered(index), call, limits::GPU_LIST_MAX)))
+        });
+        match said {
             Ok(card) => found.push(card),
-            Err((call, error)) => unreadable.push(UnreadableCard { index, fault: named(index, call, &error) }),
+            Err(fault) => unreadable.push(UnreadableCard { index, fault }),
         }
     }
-    Ok((driver_version, found, unreadable))
+    Ok((found, unreadable))
+}
+
+fn not_opened(error: &NvmlError) -> CardsFault {
+    match error {
+        NvmlError::LibloadingError(said) => CardsFault::NoLibrary { said: said.to_string() },
+        NvmlError::LibraryNotFound => CardsFault::NoLibrary { said: error.to_string() },
+        _ => whole("nvmlInit_v2", error),
+    }
 }
 
 /// A fault of all cards together.
 fn whole(call: &str, error: &NvmlError) -> CardsFault {
-    CardsFault::Driver(
-        nvml::fault("of this machine", call, error)
-            .unwrap_or_else(|| DeviceFault::Other(texts::card_driver_not_loaded(&error.to_string()))),
-    )
+    let said = error.to_string();
+    CardsFault::Driver(match error {
+        NvmlError::NoPermission | NvmlError::OperatingSystem => {
+            DeviceFault::AccessLost(texts::cards_access_lost(&said))
+        }
+        NvmlError::Unknown => DeviceFault::Other(texts::cards_fault(call, &said)),
+        _ => nvml::fault("of this machine", call, error)
+            .unwrap_or_else(|| DeviceFault::Other(texts::card_driver_not_loaded(&said))),
+    })
 }
 
 /// A fault of a card that has no UUID to be named by.
 fn named(index: u32, call: &str, error: &NvmlError) -> DeviceFault {
-    let name = format!("number {index}");
+    let name = numbered(index);
     nvml::fault(&name, call, error)
         .unwrap_or_else(|| DeviceFault::Other(texts::card_fault(&name, call, &error.to_string())))
+}
+
+fn numbered(index: u32) -> String {
+    format!("number {index}")
 }
 
 impl GpuDriver {
@@ -327,6 +395,10 @@ impl TargetDriver for GpuDriver {
     }
 
     fn latest(&self) -> Option<Reading> {
+        // What a card said before it was at fault is no reading of it as it is.
+        if self.watch.fault().is_some() {
+            return None;
+        }
         let known = self.watch.known();
         // In a block nothing is apart from the judge's own use.
         let last = known.last.map(|(sample, _)| sample).into_iter().collect();

@@ -217,6 +217,7 @@ fn read_kit(source: Source<'_>, table: &DeTable<'_>) -> Result<Kit, KitFault> {
             fields.each("artefacts", |text| stays_inside(text).map_err(str::to_owned))?;
             fields.optional("artefacts", ARTEFACTS_EXPECTED, paths)?.unwrap_or_default()
         },
+        models: Vec::new(),
         contract,
     })
 }

@@ -37,6 +37,7 @@ impl ScriptedWorkspaces {
             timer: Timer::Wall,
             editable: vec!["src/**".to_owned()],
             artefacts: Vec::new(),
+            models: Vec::new(),
             contract: Contract::default(),
         };
         ScriptedWorkspaces {

@@ -192,6 +192,11 @@ impl Replay {
             return Err(self.malformed(why));
         }
         let same = match state {
+            // A runner that is listed again begins another life, in which it knows nothing of the one before.
+            State::Device(device) if device.member().is_runner() => {
+                self.devices.insert(device.member(), device);
+                true
+            }
             State::Device(device) => told(&mut self.devices, device.member(), device),
             State::Lane(lane) => told(&mut self.lanes, lane.id(), lane),
             State::Stage(stage) => told(&mut self.stages, stage.hold(), *stage),

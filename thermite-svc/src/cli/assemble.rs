@@ -24,6 +24,7 @@ use thermite_core::ids::MemberId;
 use thermite_svc::budget::Stores;
 use thermite_svc::cards::{self, Listed};
 use thermite_svc::serve::{Ground, Parts};
+use thermite_svc::settings::gpus::GPUS;
 use thermite_svc::settings::{Devices, GpuSettings, Settings};
 
 /// Where the judge's own share of the load outlives the rig, in the data folder.
@@ -126,7 +127,8 @@ impl Found {
         let driver = opened.map_err(|error| error.to_string())?.map_err(|fault| fault.to_string())?;
         let listed = Listed { found: driver.list(), unreadable: driver.unreadable() };
         for card in &listed.unreadable {
-            tracing::warn!(index = card.index, why = %card.fault, "a card cannot be used");
+            let (index, why) = (card.index, &card.fault);
+            tracing::warn!(index, %why, "a card cannot be used: it is no device of this rig until its next start");
         }
         let picked = cards::pick(&listed, &wanted.cards)?;
         let places = card_places(settings);
@@ -134,7 +136,10 @@ impl Found {
             Some(minor) => {
                 places.nodes_of(minor).map_err(|why| format!("card {} has no device node: {why}", card.uuid))
             }
-            None => Err(format!("the driver does not say which device node card {} has", card.uuid)),
+            None => Err(format!(
+                "the driver does not say which device node card {} has; name the other cards by {GPUS}",
+                card.uuid
+            )),
         });
         let own = own.collect::<Result<Vec<_>, String>>()?;
         let cut = places.cut(&picked.iter().map(CardAt::from).collect::<Vec<_>>());
@@ -159,6 +164,14 @@ impl Found {
             return None;
         }
         Some(Rc::new(base.executors.of_bench(self.others())))
+    }
+}
+
+/// The cards that a rig of these settings would have; none where its devices are no cards.
+pub(super) async fn rig_cards(settings: &Settings) -> Option<Result<Vec<gpu::CardFacts>, String>> {
+    match &settings.devices {
+        Devices::Cpu => None,
+        Devices::Gpus(wanted) => Some(Found::look(settings, wanted).await.map(|found| found.cards)),
     }
 }
 

@@ -7,16 +7,18 @@ use clap::Args;
 use serde_json::json;
 
 use thermite_actors::host;
+use thermite_actors::host::cards::CardAt;
 use thermite_actors::host::cpu::CpuDriver;
 use thermite_actors::host::doctor::{DiskFacts, Finding, LockFacts, Look, Standing, findings, is_fit, look};
+use thermite_actors::host::gpu::CardFacts;
 use thermite_actors::host::launch::LauncherSettings;
 use thermite_actors::host::workspaces::Accounts;
-use thermite_actors::ports::TargetDriver;
-use thermite_svc::device_lock::{DeviceLock, LockState};
+use thermite_actors::ports::{DeviceFacts, TargetDriver};
+use thermite_svc::device_lock::{DeviceLock, DeviceLockFault, LockState};
 use thermite_svc::records::SqliteRecords;
 use thermite_svc::settings::{Given, Settings};
 
-use super::assemble::card_places;
+use super::assemble::{card_places, rig_cards};
 use super::exit;
 use super::say::Say;
 
@@ -38,7 +40,7 @@ Examples:
   thermite doctor --json
 
 Tries each ability out by throwaway runs and files; works with and without a rig beside it, and tells of the user who \
-asks. THERMITE_CONTAINMENT is looked at as `thermite serve` would.
+asks. THERMITE_CONTAINMENT and, with THERMITE_TARGET=cuda-gpu, the cards are looked at as `thermite serve` would.
 
 Exit codes: 0 a rig can serve, degraded or not; 1 something that it needs is missing; 64 a setting is wrong.";
 
@@ -48,7 +50,9 @@ pub(crate) fn doctor(args: &DoctorArgs, say: &Say) -> anyhow::Result<u8> {
     let settings = Settings::read(given, |name| std::env::var(name).ok())?;
     let scratch = tempfile::tempdir().context("failed to make a folder for throwaway runs")?;
     let accounts = Accounts::of_this_user(settings.lane_uid_base);
-    let facts = CpuDriver::of_this_machine().facts();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("failed to start a runtime")?;
+    let cards = runtime.block_on(rig_cards(&settings));
     let wishes = Look {
         scratch: scratch.path().to_owned(),
         program: LauncherSettings::THIS_PROGRAM.into(),
@@ -56,24 +60,13 @@ pub(crate) fn doctor(args: &DoctorArgs, say: &Say) -> anyhow::Result<u8> {
         trial_uid: accounts.trial(),
         identity: accounts.judge(),
         disk: disk(&settings.folder),
-        device_lock: match DeviceLock::look(&settings.device_locks, &facts) {
-            LockState::Free(file) => LockFacts::Free { file },
-            LockState::Not(fault) => match fault {
-                thermite_svc::device_lock::DeviceLockFault::InUse { ref by, ref file, .. } => {
-                    LockFacts::Held { by: format!("a rig has it: {by} ({})", file.display()) }
-                }
-                fault @ thermite_svc::device_lock::DeviceLockFault::File { .. } => {
-                    LockFacts::Fault { why: fault.to_string() }
-                }
-            },
-        },
+        device_lock: lock(&settings.device_locks, &devices(cards.as_ref())),
         card_library: thermite_svc::settings::gpus::library(&|name| {
             std::env::var(name).ok().filter(|value| !value.is_empty())
         })?,
         card_places: card_places(&settings),
+        rig_cards: cards.map(|cards| cards.map(|cards| cards.iter().map(CardAt::from).collect())),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("failed to start a runtime")?;
     let findings = findings(&runtime.block_on(look(wishes)));
     let fit = is_fit(&findings);
     if args.json {
@@ -107,6 +100,34 @@ fn lines(finding: &Finding) -> Vec<String> {
         more("to get it", how);
     }
     lines
+}
+
+/// The devices that a rig would have. Where it would have none the CPUs stand in, so that the locks' folder is tried.
+fn devices(cards: Option<&Result<Vec<CardFacts>, String>>) -> Vec<DeviceFacts> {
+    match cards {
+        Some(Ok(cards)) => cards.iter().map(CardFacts::device_facts).collect(),
+        Some(Err(_)) | None => vec![CpuDriver::of_this_machine().facts()],
+    }
+}
+
+/// How the locks of these devices stand: one that is held or cannot be had is told before those that are free.
+fn lock(locks: &Path, devices: &[DeviceFacts]) -> LockFacts {
+    let (mut free, mut held) = (Vec::new(), Vec::new());
+    for facts in devices {
+        match DeviceLock::look(locks, facts) {
+            LockState::Free(file) => free.push(file),
+            LockState::Not(DeviceLockFault::InUse { model, uuid, file, by }) => {
+                let what = if devices.len() == 1 { "it".to_owned() } else { format!("{model} ({uuid})") };
+                held.push(format!("a rig has {what}: {by} ({})", file.display()));
+            }
+            LockState::Not(fault @ DeviceLockFault::File { .. }) => return LockFacts::Fault { why: fault.to_string() },
+        }
+    }
+    match <[PathBuf; 1]>::try_from(free) {
+        _ if !held.is_empty() => LockFacts::Held { by: held.join("; ") },
+        Ok([file]) => LockFacts::Free { file },
+        Err(_) => LockFacts::Free { file: locks.to_owned() },
+    }
 }
 
 /// Tries a database out in the data folder, or in the nearest folder there is to make it in.

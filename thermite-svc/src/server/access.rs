@@ -8,6 +8,7 @@
 //! | its own development runs | ask, look, follow, cancel |
 //! | jobs of its run | submit, look, verdict record |
 //! | the rig, its runs, why something waits | look |
+//! | the MCP door | its tools, in the lane's name |
 //! | events | all but what other lanes asked to run |
 
 use std::future::{Ready, ready};
@@ -33,7 +34,7 @@ use crate::tokens::{Access, NoAccess, TokenKind};
 const OPEN: [&str; 3] = ["/healthz", "/readyz", "/openapi.json"];
 
 /// What a lane's token opens at all; whose thing it is, the handlers ask.
-const LANE_MAY: [(Method, &str); 12] = [
+const LANE_MAY: [(Method, &str); 15] = [
     (Method::GET, "/v1/rig"),
     (Method::GET, "/v1/runs"),
     (Method::GET, "/v1/runs/{run}"),
@@ -46,6 +47,9 @@ const LANE_MAY: [(Method, &str); 12] = [
     (Method::GET, "/v1/jobs/{job}/verdict"),
     (Method::GET, "/v1/events"),
     (Method::GET, "/v1/why/{id}"),
+    (Method::GET, "/mcp"),
+    (Method::POST, "/mcp"),
+    (Method::DELETE, "/mcp"),
 ];
 
 /// Who asks, for handlers of what a lane's token may open.

@@ -61,6 +61,45 @@ pub(super) struct How {
     dry_run: Option<bool>,
 }
 
+/// The body of `PUT /v1/split`: a [`SplitAsk`], with nothing beside it that would be passed over.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "Words")]
+pub(super) struct NewSplit(SplitAsk);
+
+/// What such a body may say.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Words {
+    split: Kind,
+    judge: Option<Vec<String>>,
+    agents: Option<Vec<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Default,
+    Shared,
+    Cards,
+}
+
+impl TryFrom<Words> for NewSplit {
+    type Error = &'static str;
+
+    fn try_from(words: Words) -> Result<NewSplit, &'static str> {
+        let Words { split, judge, agents } = words;
+        let ask = match (split, judge, agents) {
+            (Kind::Default, None, None) => SplitAsk::Default,
+            (Kind::Shared, None, None) => SplitAsk::Shared,
+            (Kind::Cards, Some(judge), Some(agents)) => SplitAsk::Cards { judge, agents },
+            (Kind::Cards, None, _) => return Err("`cards` needs `judge`, a list of UUIDs"),
+            (Kind::Cards, Some(_), None) => return Err("`cards` needs `agents`, a list of UUIDs"),
+            (Kind::Default | Kind::Shared, _, _) => return Err("`judge` and `agents` go with `cards` alone"),
+        };
+        Ok(NewSplit(ask))
+    }
+}
+
 /// Which cards are the judge's and which the lanes'.
 #[utoipa::path(get, path = "/v1/split", operation_id = "split", tag = "devices",
     params(etag::IfNoneMatch),
@@ -92,7 +131,7 @@ pub(super) async fn set(
     request: HttpRequest,
     door: Data<Door>,
     Query(how): Query<How>,
-    Body(ask): Body<SplitAsk>,
+    Body(NewSplit(ask)): Body<NewSplit>,
 ) -> Result<HttpResponse, Problem> {
     let read = etag::if_match(&request)?;
     if how.dry_run != Some(true) {

@@ -108,6 +108,7 @@ impl Rig {
                     (Party::Judge, Letter::Judge(JudgeInput::HoldEnded { hold, how }))
                 }
                 PoolEffect::WorkTaken { version } => (Party::Judge, Letter::Judge(JudgeInput::WorkTaken { version })),
+                PoolEffect::RunnerLeft { .. } => unreachable!("no runner is set here"),
                 PoolEffect::SplitSet { .. } => unreachable!("one device is not split"),
                 PoolEffect::Void { hold } => (Party::Device, Letter::Device(DeviceInput::Void { number: hold.number })),
                 PoolEffect::Stop { hold, cause } => {
@@ -206,7 +207,7 @@ impl Rig {
                     let start = DeviceInput::Start { number: hold.number, by: Holder::Judge, limit: None };
                     (Party::Device, Letter::Device(start))
                 }
-                JudgeEffect::StartBuild { .. } | JudgeEffect::CardFault { .. } => {
+                JudgeEffect::StartBuild { .. } | JudgeEffect::CardDoubted { .. } | JudgeEffect::CardFault { .. } => {
                     unreachable!("one device has no bench, and no other card")
                 }
                 JudgeEffect::EndHold { hold } => {

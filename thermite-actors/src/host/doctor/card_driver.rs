@@ -76,8 +76,20 @@ pub(super) async fn look(library: Option<PathBuf>) -> (CardDriverFacts, Vec<Card
     (CardDriverFacts::Answers { version: cards.driver_version().to_owned(), cards: said }, places)
 }
 
-/// Judges the driver (rules B10, D1).
+/// Judges the driver (rules B10, D1), and whether a rig on cards would have them (rule B1).
 pub(super) fn readings(found: &Abilities) -> Finding {
+    let line = of_driver(found);
+    match &found.rig_cards {
+        None => line,
+        Some(Ok(())) => Finding { is_needed: true, ..line },
+        Some(Err(why)) => Finding { is_needed: true, leaves_open: Vec::new(), ..line }
+            .but(Standing::Missing, why.clone())
+            .open("no rig is served by these settings")
+            .get_by("what the sentence says; THERMITE_GPUS names the cards, THERMITE_NVML_LIB a library that lies elsewhere"),
+    }
+}
+
+fn of_driver(found: &Abilities) -> Finding {
     let has_nodes = !found.cards.nodes.is_empty();
     match &found.card_driver {
         CardDriverFacts::NoLibrary { .. } if !has_nodes => ok(Ability::CardReadings, "no card and no driver here"),
@@ -96,7 +108,8 @@ pub(super) fn readings(found: &Abilities) -> Finding {
             }
             line.but(Standing::Degraded, faults.join("; "))
                 .open("nothing is measured on those cards while it is so")
-                .get_by("what the sentence of each says; a card is back by itself once it answers")
+                .get_by("what the sentence of each says; a card of a rig is back by itself once it answers, one that could not be \
+                         described when the rig started is the rig's from its next start on")
         }
     }
 }

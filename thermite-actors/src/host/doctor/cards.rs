@@ -62,7 +62,9 @@ pub(super) fn cpus(found: &Abilities) -> Finding {
                 Nearness::Unknown => "the machine does not say which are near",
             };
             let shared = if part.is_own { "" } else { ", shared with another" };
-            format!("card {card}: {} ({nearness}{shared})", part.cpus)
+            // A rig counts its cards in its own order.
+            let what = if found.rig_cards.is_some() { "device" } else { "card" };
+            format!("{what} {card}: {} ({nearness}{shared})", part.cpus)
         })
         .collect();
     let told = if told.is_empty() { "no card was asked".to_owned() } else { told.join("; ") };

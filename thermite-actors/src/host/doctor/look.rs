@@ -41,6 +41,9 @@ pub struct Look {
     pub card_library: Option<PathBuf>,
     /// Where the machine's cards are.
     pub card_places: CardPlaces,
+    /// The cards that a rig would have by its settings, in its order, or why it would not be served; none where its
+    /// devices are no cards.
+    pub rig_cards: Option<Result<Vec<CardAt>, String>>,
 }
 
 /// Looks at this machine. Waits for throwaway runs and tools, each with a limit.
@@ -54,7 +57,11 @@ pub async fn look(look: Look) -> Abilities {
     let with_cgroup = open(&look, Wanted { isolation: containment.isolation(), cgroup: true }).await;
     let cgroup = cgroup_facts(with_cgroup.and_then(|found| in_force(&found, Layer::Cgroup)));
     let (card_driver, places) = card_driver::look(look.card_library.clone()).await;
-    let cards = card_facts(&look, &places).await;
+    let places = match &look.rig_cards {
+        Some(Ok(cards)) => cards,
+        Some(Err(_)) | None => &places,
+    };
+    let cards = card_facts(&look, places).await;
     let mut toolchain = Vec::new();
     for name in COMPILERS {
         toolchain.push((name.to_owned(), version(name).await));
@@ -80,6 +87,7 @@ pub async fn look(look: Look) -> Abilities {
         disk: look.disk,
         device_lock: look.device_lock,
         card_driver,
+        rig_cards: look.rig_cards.map(|cards| cards.map(drop)),
         cards,
     }
 }

@@ -1,6 +1,7 @@
 //! Runs one git command with a time limit, bounded output and an environment of the rig's own.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -49,6 +50,8 @@ pub struct GitCommand {
     name: String,
     command: Command,
     input: Vec<u8>,
+    /// Where its output goes; to the caller without it.
+    output: Option<File>,
     limit: Span,
 }
 
@@ -86,7 +89,13 @@ impl GitCommand {
             command.arg("-c").arg(setting);
         }
         command.arg("--no-pager");
-        GitCommand { name: subcommand.to_owned(), command, input: Vec::new(), limit: limits::GIT_COMMAND_MAX }
+        GitCommand {
+            name: subcommand.to_owned(),
+            command,
+            input: Vec::new(),
+            output: None,
+            limit: limits::GIT_COMMAND_MAX,
+        }
     }
 
     /// Works on this repository's git folder.
@@ -110,6 +119,12 @@ impl GitCommand {
     /// What it reads from its standard input.
     pub fn input(mut self, bytes: Vec<u8>) -> GitCommand {
         self.input = bytes;
+        self
+    }
+
+    /// Has what it writes on its standard output appended to a file, for more of it than memory should hold.
+    pub fn output_to(mut self, file: File) -> GitCommand {
+        self.output = Some(file);
         self
     }
 
@@ -152,12 +167,15 @@ impl GitCommand {
         I::Item: Into<OsString>,
     {
         self.command.arg(&self.name).args(arguments.into_iter().map(Into::into));
-        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let to_file = self.output.take();
+        let is_captured = to_file.is_none();
+        let output = to_file.map_or_else(Stdio::piped, Stdio::from);
+        self.command.stdin(Stdio::piped()).stdout(output).stderr(Stdio::piped());
         // A group of its own: what git starts is ended with it.
         self.command.process_group(0);
         let mut child = self.command.spawn().map_err(|error| GitFault::NotStarted(error.to_string()))?;
         let mut stdin = child.stdin.take().expect("stdin was asked for as a pipe");
-        let stdout = child.stdout.take().expect("stdout was asked for as a pipe");
+        let stdout = is_captured.then(|| child.stdout.take().expect("stdout was asked for as a pipe"));
         let stderr = child.stderr.take().expect("stderr was asked for as a pipe");
         let input = std::mem::take(&mut self.input);
         std::thread::scope(|scope| {
@@ -165,7 +183,10 @@ impl GitCommand {
                 // A git that ends early closes the pipe; its exit status then says why.
                 drop(stdin.write_all(&input));
             });
-            let out = scope.spawn(move || read_bounded(stdout, OUTPUT_BYTES_MAX));
+            let out = scope.spawn(move || match stdout {
+                Some(stdout) => read_bounded(stdout, OUTPUT_BYTES_MAX),
+                None => (Vec::new(), true),
+            });
             let said = scope.spawn(move || read_bounded(stderr, STDERR_BYTES_MAX as u64));
             let ended = wait(&mut child, self.limit);
             let (out, complete) = out.join().expect("reading a pipe does not panic");

@@ -22,15 +22,21 @@ impl Git {
             let script: String = stale.iter().map(|commit| format!("delete refs/thermite/keep/{commit}\n")).collect();
             self.command("update-ref").git_dir(&store).input(script.into_bytes()).run(["--stdin"])?;
             gone += stale.len();
-            let age = format!("{}.seconds.ago", limits::STORE_KEPT_MIN.as_millis() / 1_000);
-            let unpack = format!("--unpack-unreachable={age}");
-            let expire = format!("--expire={age}");
-            let limited = |subcommand| self.command(subcommand).git_dir(&store).limit(limits::STORE_PRUNE_MAX);
-            limited("repack").run(["-A", "-d", "-q", unpack.as_str()])?;
-            limited("prune").run([expire.as_str()])?;
-            limited("pack-refs").run(["--all"])?;
+            self.let_go(&store)?;
         }
         Ok(gone)
+    }
+
+    /// Takes out of a store the objects that nothing refers to and that are an hour old.
+    pub(super) fn let_go(&self, store: &std::path::Path) -> Result<(), GitFault> {
+        let age = format!("{}.seconds.ago", limits::STORE_KEPT_MIN.as_millis() / 1_000);
+        let unpack = format!("--unpack-unreachable={age}");
+        let expire = format!("--expire={age}");
+        let limited = |subcommand| self.command(subcommand).git_dir(store).limit(limits::STORE_PRUNE_MAX);
+        limited("repack").run(["-A", "-d", "-q", unpack.as_str()])?;
+        limited("prune").run([expire.as_str()])?;
+        limited("pack-refs").run(["--all"])?;
+        Ok(())
     }
 
     /// The stores there are.

@@ -1,16 +1,16 @@
 //! How large a commit is, before anything of it is copied.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thermite_core::limits::{COMMIT_BYTES_MAX, COMMIT_FILE_BYTES_MAX};
 
+use super::Git;
 use super::command::{GitFault, path_of};
-use super::{Git, Repository};
 
 impl Git {
     /// Refuses a commit that holds a file, or files together, beyond what is laid out for each attempt.
-    pub(super) fn check_size(&self, repository: &Repository, commit: &str) -> Result<(), GitFault> {
-        let listed = self.command("ls-tree").git_dir(&repository.common).run(["-r", "-z", "--long", commit])?;
+    pub(super) fn check_size(&self, git_dir: &Path, commit: &str) -> Result<(), GitFault> {
+        let listed = self.command("ls-tree").git_dir(git_dir).run(["-r", "-z", "--long", commit])?;
         let mut all: u64 = 0;
         for (path, size) in listed.split(|byte| *byte == 0).filter_map(entry) {
             if size > COMMIT_FILE_BYTES_MAX {

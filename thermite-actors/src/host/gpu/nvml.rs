@@ -17,6 +17,9 @@ use crate::ports::DeviceFault;
 /// Told before each call by its name, and with none after it: whoever waits can then say which one hangs.
 pub(super) type Mark<'a> = &'a dyn Fn(Option<&'static str>);
 
+/// A call, and what it said instead of an answer.
+pub(super) type Failed = (&'static str, NvmlError);
+
 /// The library, loaded and initialised.
 pub(super) struct Library {
     nvml: Nvml,
@@ -66,29 +69,25 @@ impl Library {
     }
 
     /// What the card of that index is; `driver_version` is written into it.
-    pub(super) fn describe(
-        &self,
-        index: u32,
-        driver_version: &str,
-        mark: Mark<'_>,
-    ) -> Result<CardFacts, (&'static str, NvmlError)> {
+    pub(super) fn describe(&self, index: u32, driver_version: &str, mark: Mark<'_>) -> Result<CardFacts, Failed> {
         let call = "nvmlDeviceGetHandleByIndex_v2";
         let device = marked(mark, call, || self.nvml.device_by_index(index)).map_err(|error| (call, error))?;
         let call = "nvmlDeviceGetUUID";
         let uuid = marked(mark, call, || device.uuid()).map_err(|error| (call, error))?;
         let calls = CardCalls { uuid: &uuid, device, mark };
-        // What else it is may stay unsaid; only a card without a name of its own is none.
-        let memory = calls.told("nvmlDeviceGetMemoryInfo_v2", |of| of.memory_info());
+        // What else it is may stay unsaid; a card without a name of its own, or one that is gone meanwhile, is none.
+        let memory = calls.told("nvmlDeviceGetMemoryInfo_v2", |of| of.memory_info())?;
+        let model = calls.told("nvmlDeviceGetName", |of| of.name())?;
         Ok(CardFacts {
             index,
-            model: calls.told("nvmlDeviceGetName", |of| of.name()).unwrap_or_else(|| "unknown card".to_owned()),
+            model: model.unwrap_or_else(|| "unknown card".to_owned()),
             driver_version: driver_version.to_owned(),
-            minor: calls.told("nvmlDeviceGetMinorNumber", |of| of.minor_number()),
-            pci_bus_id: calls.told("nvmlDeviceGetPciInfo_v3", |of| of.pci_info()).map(|pci| pci.bus_id),
-            cpus: calls.cpus(),
-            is_mig: calls.told("nvmlDeviceGetMigMode", |of| of.mig_mode()).map(|mig| mig.current != 0),
+            minor: calls.told("nvmlDeviceGetMinorNumber", |of| of.minor_number())?,
+            pci_bus_id: calls.told("nvmlDeviceGetPciInfo_v3", |of| of.pci_info())?.map(|pci| pci.bus_id),
+            cpus: calls.cpus()?,
+            is_mig: calls.told("nvmlDeviceGetMigMode", |of| of.mig_mode())?.map(|mig| mig.current != 0),
             memory_total: memory.map(|memory| memory.total).filter(|total| *total > 0),
-            sm_clock_max: calls.told("nvmlDeviceGetMaxClockInfo", |of| of.max_clock_info(Clock::SM)),
+            sm_clock_max: calls.told("nvmlDeviceGetMaxClockInfo", |of| of.max_clock_info(Clock::SM))?,
             uuid: uuid.clone(),
         })
     }
@@ -158,18 +157,29 @@ impl CardCalls<'_> {
     }
 
     /// The CPUs near it, as a kernel list.
-    fn cpus(&self) -> Option<String> {
-        let words = self.told("nvmlDeviceGetCpuAffinity", |of| of.cpu_affinity(cpu_words()))?;
+    fn cpus(&self) -> Result<Option<String>, Failed> {
+        let words = self.told("nvmlDeviceGetCpuAffinity", |of| of.cpu_affinity(cpu_words()))?.unwrap_or_default();
         let bits = words.iter().zip(0_u32..).flat_map(|(word, at)| {
             (0..u64::BITS).filter(move |bit| *word >> bit & 1 == 1).map(move |bit| at * u64::BITS + bit)
         });
         let list = CpuList(bits.collect());
-        (!list.0.is_empty()).then(|| list.to_string())
+        Ok((!list.0.is_empty()).then(|| list.to_string()))
     }
 
-    /// What a call says, where it says something at all.
-    fn told<T>(&self, call: &'static str, ask: impl FnOnce(&Device<'_>) -> Result<T, NvmlError>) -> Option<T> {
-        marked(self.mark, call, || ask(&self.device)).ok()
+    /// What a call says of what the card is: none where it does not tell, which is no fault of the card yet.
+    fn told<T>(
+        &self,
+        call: &'static str,
+        ask: impl FnOnce(&Device<'_>) -> Result<T, NvmlError>,
+    ) -> Result<Option<T>, Failed> {
+        match marked(self.mark, call, || ask(&self.device)) {
+            Ok(said) => Ok(Some(said)),
+            Err(error) => match fault(self.uuid, call, &error) {
+                // An error without a name comes of a single figure too, such as the CPUs near a card in a container.
+                None | Some(DeviceFault::Other(_)) => Ok(None),
+                Some(_) => Err((call, error)),
+            },
+        }
     }
 
     /// What a call says, none where the card does not tell it, or the fault that the call shows.
