@@ -340,6 +340,8 @@ impl Runner {
                     out.effects.push(RunnerEffect::Distrust);
                 }
             }
+            // How long its device rests after faults in a row is the runner's own matter.
+            DeviceInput::Doubted { .. } => {}
             // A local executor's words: nobody says them to a runner.
             DeviceInput::Started { .. }
             | DeviceInput::StartFailed { .. }
