@@ -193,6 +193,49 @@ fn a_new_split_sends_jobs_back_ends_runs_and_keeps_who_waits() {
     rig.assert_sound();
 }
 
+/// Rules B5, D5: what was measured on the one model says nothing on the other.
+#[test]
+fn a_new_split_to_another_model_screens_again_and_settles_for_that_model() {
+    for dies in [false, true] {
+        let begin = || Scenario::begin(Beginning { cards: vec!["a", "a", "b", "b"], ..Beginning::default() });
+        let rig = begin();
+        for card in &rig.cards {
+            card.steps_take(Span::seconds(1), Span::seconds(1));
+        }
+        let job = rig.job("faster");
+        let won = |rig: &Scenario| {
+            let entries = rig.entries();
+            entries.iter().filter(|entry| matches!(entry, LogEntry::ScreeningWon { .. })).count()
+        };
+        let mut waited = 0;
+        while won(&rig) == 0 {
+            rig.advance(Span::seconds(5));
+            waited += 1;
+            assert!(waited < 1_000, "the screening comes to an end");
+        }
+        let before = rig.stages_on().len();
+
+        set(&rig, cards(&[2, 3], &[0, 1])).expect("it can be");
+        let rig = if dies { rig.kill_and_start_again(|_, _| {}) } else { rig };
+        let outcome = rig.outcome_of(job);
+        let again = rig.job("faster");
+
+        assert_eq!((outcome, again), (JobOutcome::Win { adopted: true }, job), "asked again it is the same job");
+        let judged_on = rig.stages_on();
+        let after: Vec<u16> = judged_on[before..].iter().map(|member| member.0).filter(|at| *at > 1).collect();
+        assert_eq!((won(&rig), after), (2, vec![2, 3]), "screened and confirmed on the other model, {judged_on:?}");
+        let records = rig.records.verdict_records();
+        let models: Vec<&str> = records.iter().map(|record| record.facts.on.model.as_str()).collect();
+        assert_eq!(models, ["a", "b", "b"]);
+        assert_eq!(
+            records[2].facts.screened.as_ref().map(|screened| screened.record.as_str()),
+            Some(records[1].sha256.as_str())
+        );
+        assert!(!rig.entries().iter().any(|entry| matches!(entry, LogEntry::AttemptFailed { .. })));
+        rig.assert_sound();
+    }
+}
+
 #[test]
 fn a_waiter_keeps_its_latest_moment_over_a_new_split() {
     let rig = Scenario::cards(3);

@@ -8,14 +8,14 @@ use thermite_core::hold::{HoldEnd, StopCause};
 use thermite_core::ids::{Arrival, HoldId, Holder, MemberId};
 use thermite_core::job::StageKind;
 use thermite_core::judge_queue::{
-    Builds, JudgeEffect, JudgeFact, JudgeInput, JudgeQueue, StageResult, Submission, Submit, Ticket,
+    Builds, JudgeEffect, JudgeFact, JudgeInput, JudgeQueue, StageResult, Standing, Submission, Submit, Ticket,
 };
 use thermite_core::limits;
 use thermite_core::pool::{Discipline, JudgeWork, JudgesDevice, Pool, PoolEffect, PoolInput, Wants};
 use thermite_core::refusal::InfrastructureFailure;
 use thermite_core::run::RunState;
 use thermite_core::time::{Moment, Span};
-use thermite_core::wait::WaitReason;
+use thermite_core::wait::{NoLatest, Wait, WaitEnd, WaitReason};
 
 use crate::scenario::{dev_run, job, lane, run};
 
@@ -138,6 +138,47 @@ fn each_fault_in_a_row_rests_twice_as_long_and_a_good_hold_begins_anew() {
     assert_eq!(card.faults(), 0);
 }
 
+/// Else faults that jobs provoke never rest longer: several holds fail before the card is taken out.
+#[test]
+fn a_hold_whose_work_failed_does_not_make_a_card_good_again() {
+    let mut card = ready_card();
+    let mut number = 0;
+    let mut hold = |card: &mut Device, doubted: bool, cause: StopCause| {
+        number += 1;
+        card.handle(T, DeviceInput::Start { number, by: Holder::Judge, limit: None });
+        if doubted {
+            card.handle(T, DeviceInput::Doubted { number });
+        }
+        card.handle(T, DeviceInput::Stop { number, cause });
+        card.handle(T, DeviceInput::Emptied { number });
+    };
+    let mut rests = Vec::new();
+    for _ in 0..3 {
+        hold(&mut card, true, StopCause::StageOver);
+        hold(&mut card, false, StopCause::StartFailed { why: "no such card".to_owned() });
+        card.handle(T, DeviceInput::AtFault { why: "three jobs failed on it".to_owned() });
+        let DeviceState::Out { next_try, .. } = *card.state() else { panic!("it is out") };
+        rests.push(next_try.since(T).as_millis() / 1_000);
+        card.advance(next_try);
+        card.handle(T, DeviceInput::Swept);
+        card.handle(T, DeviceInput::Looked { fault: None, busy: None });
+    }
+    assert_eq!(rests, [30, 60, 120]);
+
+    hold(&mut card, false, StopCause::StageOver);
+
+    assert_eq!(card.faults(), 0, "a good one does");
+}
+
+#[test]
+fn the_judge_doubts_a_card_that_an_attempt_failed_on() {
+    let mut queue = queue(1, 1);
+
+    let failed = fails_on_card(&mut queue, job(1), 1);
+
+    assert!(failed.contains(&JudgeEffect::CardDoubted { hold: hold(JUDGES, 1) }), "{failed:?}");
+}
+
 #[test]
 fn a_card_that_comes_back_must_be_quiet() {
     let mut card = ready_card();
@@ -201,6 +242,27 @@ fn builds_run_ahead_of_the_cards_by_a_bounded_number_of_jobs() {
     assert_eq!(built, 2, "two for the one judge's card");
 }
 
+/// Rule A9: it does not start on the bench, free as that is.
+#[test]
+fn a_job_that_may_not_build_yet_waits_for_a_card_for_those_that_are_built() {
+    let mut queue = queue(1, 3);
+    for (number, id) in (1..).zip(last_work(&mut queue).entries.iter().take(2).map(|entry| entry.job)) {
+        let bench = hold(MemberId::BENCH, number);
+        queue.handle(T, JudgeInput::Granted { hold: bench, serves: vec![(id, StageKind::Screening)] });
+        queue.handle(T, JudgeInput::Recorded(Ticket::Start(id, bench)));
+        queue.handle(T, JudgeInput::StageEnded { hold: bench, result: StageResult::Built });
+    }
+
+    let third = queue.live(3).pop().expect("three are under way");
+
+    let Standing::Waiting(waits) = third.standing else { panic!("it waits: {third:?}") };
+    assert_eq!((waits.reason.clone(), waits.wants), (Some(WaitReason::BuiltFirst { jobs: 2 }), Wants::Device));
+    let wait = Wait::of_job(T, T, &waits, &JudgesDevice::Out { why: "pid 7".to_owned() });
+    assert_eq!(wait.end, WaitEnd::Unbounded { cause: NoLatest::NoReadyDevice });
+    let stage = Span::minutes(1) + limits::STAGE_TURN_MAX;
+    assert_eq!(waits.later_first, stage + stage, "two built ones of later may go before it");
+}
+
 #[test]
 fn an_attempt_that_fails_on_a_card_builds_anew_and_asks_for_another_card() {
     let mut queue = queue(2, 1);
@@ -235,7 +297,7 @@ fn noise_of_the_cards_that_judged_ends_no_job_on_those_that_judge_now() {
     queue.handle(T, JudgeInput::Recorded(Ticket::Conclude(job(1))));
     queue.advance(rested);
 
-    let split = queue.handle(rested, JudgeInput::NewSplit { judging: 1, builds: Builds::OnBench });
+    let split = queue.handle(rested, JudgeInput::NewSplit { judging: 1, builds: Builds::OnBench, other_model: None });
     grant(&mut queue, bench(2), 1, StageKind::Screening);
     let failed = queue
         .handle(rested, JudgeInput::StageEnded { hold: bench(2), result: StageResult::Infrastructure(build_fails) });
@@ -246,6 +308,29 @@ fn noise_of_the_cards_that_judged_ends_no_job_on_those_that_judge_now() {
         _ => None,
     });
     assert!(matches!(recorded, Some([JudgeFact::AttemptFailed { .. }])), "{failed:?}");
+}
+
+/// Rule D5: the default split of two cards has one that judges.
+#[test]
+fn different_jobs_that_fail_on_the_one_judges_card_take_it_out_and_on_cpus_they_do_not() {
+    for on_cards in [true, false] {
+        let mut queue = queue(1, 4).on_cards(on_cards);
+        let mut faults = Vec::new();
+        for number in 1..=limits::CARD_FAULT_JOBS as u64 {
+            let id = last_work(&mut queue).entries[0].job;
+            faults.extend(fails_on_card(&mut queue, id, number));
+            queue.handle(T, JudgeInput::Recorded(Ticket::Conclude(id)));
+        }
+
+        let taken_out: Vec<MemberId> = faults
+            .iter()
+            .filter_map(|effect| match effect {
+                JudgeEffect::CardFault { member, .. } => Some(*member),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(taken_out, if on_cards { vec![JUDGES] } else { vec![] });
+    }
 }
 
 #[test]
@@ -328,9 +413,23 @@ fn ready_card() -> Device {
     card
 }
 
+/// The job builds on the bench and fails on the judge's card, both under this number; it goes on to rest.
+fn fails_on_card(queue: &mut JudgeQueue, id: thermite_core::ids::JobId, number: u64) -> Vec<JudgeEffect> {
+    let why = InfrastructureFailure::Step { step: "a block".to_owned(), why: "no answer".to_owned() };
+    let mut effects = Vec::new();
+    for (hold, result) in
+        [(hold(MemberId::BENCH, number), StageResult::Built), (hold(JUDGES, number), StageResult::Infrastructure(why))]
+    {
+        queue.handle(T, JudgeInput::Granted { hold, serves: vec![(id, StageKind::Screening)] });
+        queue.handle(T, JudgeInput::Recorded(Ticket::Start(id, hold)));
+        effects = queue.handle(T, JudgeInput::StageEnded { hold, result });
+    }
+    effects
+}
+
 /// A queue over so many judging cards, with a bench and so many jobs of one run.
 fn queue(cards: usize, jobs: u64) -> JudgeQueue {
-    let mut queue = JudgeQueue::new(cards).building(Builds::OnBench);
+    let mut queue = JudgeQueue::new(cards).building(Builds::OnBench).on_cards(true);
     queue.start_run(run(1), "champion".to_owned()).expect("it is the first");
     queue.handle(T, JudgeInput::Recorded(Ticket::Run(run(1))));
     for at in 1..=jobs {

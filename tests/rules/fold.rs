@@ -1,17 +1,20 @@
 //! State is the fold of the log, and a rig that starts again goes on from it (rules A1, D5, D7).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use thermite_core::contract::Contract;
 use thermite_core::dev_run::{DevRunEnd, DevRunSpec};
 use thermite_core::ended::Ended;
-use thermite_core::fold::RigHistory;
+use thermite_core::fold::{Behind, RigHistory};
 use thermite_core::ids::{Arrival, DevRunId, HoldId, JobId, MemberId, RunId};
 use thermite_core::job::{JobOutcome, StageKind};
-use thermite_core::judge_queue::{JudgeEffect, JudgeFact, JudgeQueue, Submission, Submit};
+use thermite_core::judge_queue::{Builds, JudgeEffect, JudgeFact, JudgeInput, JudgeQueue, Submission, Submit};
+use thermite_core::lane::LaneInput;
 use thermite_core::limits;
 use thermite_core::log::LogEntry;
-use thermite_core::refusal::InfrastructureFailure;
+use thermite_core::pool::{Wants, WorkEntry};
+use thermite_core::refusal::{GaveUp, InfrastructureFailure};
 use thermite_core::run::RunState;
 use thermite_core::time::Span;
 use uuid::Uuid;
@@ -43,7 +46,7 @@ fn a_stage_in_progress_starts_over_and_its_number_stays_used() {
 
 #[test]
 fn a_won_screening_is_kept_and_its_confirmation_starts_over() {
-    let won = LogEntry::ScreeningWon { job: job(1), hold: hold(1), record: "5c".to_owned() };
+    let won = LogEntry::ScreeningWon { job: job(1), hold: hold(1), record: "5c".to_owned(), key: None };
     let history = RigHistory::of([
         started(),
         submitted(1, 1),
@@ -159,7 +162,7 @@ fn the_fold_does_not_depend_on_where_it_is_cut() {
         stage_started(1, StageKind::Screening, 1, 1),
         LogEntry::SentBack { job: job(1) },
         stage_started(1, StageKind::Screening, 2, 2),
-        LogEntry::ScreeningWon { job: job(1), hold: hold(2), record: String::new() },
+        LogEntry::ScreeningWon { job: job(1), hold: hold(2), record: String::new(), key: None },
         ended(JobOutcome::NoGain { slower: false }),
     ];
     let whole = RigHistory::of(log.clone());
@@ -337,6 +340,44 @@ fn spec_of_dev_run() -> DevRunSpec {
 
 fn ended_of(n: u8) -> LogEntry {
     LogEntry::JobEnded { job: job(n), outcome: JobOutcome::NoGain { slower: false }, record: None }
+}
+
+/// What a log of before the bench and the cards' limits says still replays.
+#[test]
+fn words_of_older_input_logs_are_still_understood() {
+    let entry = serde_json::json!({
+        "job": job(1), "run": run(1), "stage": StageKind::Screening, "arrival": 1, "startable": true, "paused": false,
+        "screened_on": null, "running_on": null,
+    });
+    let granted = serde_json::json!({ "Granted": { "dev_run": dev_run(1), "hold": hold(1) } });
+    let split = serde_json::json!({ "NewSplit": { "judging": 1, "builds": "OnBench" } });
+
+    let entry: WorkEntry = serde_json::from_value(entry).expect("it is a stage");
+    let granted: LaneInput = serde_json::from_value(granted).expect("it is a grant");
+    let split: JudgeInput = serde_json::from_value(split).expect("it is a split");
+
+    assert_eq!((entry.wants, entry.failed_on.len()), (Wants::Device, 0));
+    assert_eq!(granted, LaneInput::Granted { dev_run: dev_run(1), hold: hold(1), limit: None });
+    assert_eq!(split, JudgeInput::NewSplit { judging: 1, builds: Builds::OnBench, other_model: None });
+}
+
+/// A build is a hold of the bench's until its job has a card, and keeps no development run from one.
+#[test]
+fn who_builds_holds_the_bench() {
+    let bench = HoldId { member: MemberId::BENCH, number: 1 };
+    let building = LogEntry::BuildStarted { job: job(1), stage: StageKind::Screening, attempt: 1, hold: bench };
+    let asked = LogEntry::DevRunAsked { spec: Box::new(spec_of_dev_run()), arrival: Arrival(2), key: None };
+    let gave_up = DevRunEnd::GaveUp { why: GaveUp::OutOfService };
+    let mut history = RigHistory::of([started(), submitted(1, 1), building, asked]);
+
+    let builds = history.holding.clone();
+    history.apply(LogEntry::DevRunEnded { dev_run: dev_run(1), end: gave_up });
+    history.apply(stage_started(1, StageKind::Screening, 1, 1));
+
+    let behind = |member| BTreeMap::from([(member, Behind::Job { job: job(1), member })]);
+    assert_eq!(builds, behind(MemberId::BENCH));
+    assert_eq!(history.dev_runs[&dev_run(1)].behind, None);
+    assert_eq!(history.holding, behind(DEVICE));
 }
 
 fn restored(history: &RigHistory) -> (JudgeQueue, Vec<JudgeEffect>) {

@@ -378,6 +378,30 @@ fn a_confirmation_stays_on_its_card_where_no_other_is_in_service() {
     assert!(told.iter().any(|told| matches!(told, PoolEffect::GrantJudge { hold, .. } if hold.member == DEVICE)));
 }
 
+/// Rules A9, D5: what a certificate says and what the matching does are one test.
+#[test]
+fn a_job_that_failed_on_a_card_waits_for_the_other_one_and_its_certificate_names_that() {
+    let mut pool = two_cards();
+    let failed = |startable, failed_on: &[u16]| WorkEntry {
+        startable,
+        failed_on: failed_on.iter().map(|at| MemberId(*at)).collect(),
+        ..entry(2, 2)
+    };
+    pool.handle(T, work(1, vec![WorkEntry { failed_on: [DEVICE].into(), ..entry(1, 1) }]));
+    let second = HoldId { member: MemberId(1), number: 1 };
+    pool.handle(T, PoolInput::Claim { by: Holder::Judge, hold: second });
+    let holds = WorkEntry { startable: false, running_on: Some(second), ..entry(1, 1) };
+
+    let told = pool.handle(T, work(2, vec![holds.clone(), failed(true, &[0])]));
+    let waits = pool.devices_of_failed();
+    pool.handle(T, work(3, vec![holds, failed(false, &[0, 1])]));
+    let failed_on_both = pool.devices_of_failed();
+
+    assert!(!told.iter().any(|told| matches!(told, PoolEffect::GrantJudge { .. })), "{told:?}");
+    assert_eq!(waits, [(job(2), JudgesDevice::Judges { member: MemberId(1), job: Some(job(1)) })]);
+    assert_eq!(failed_on_both, [(job(2), JudgesDevice::Free { member: DEVICE })]);
+}
+
 #[test]
 fn a_shared_runner_serves_judge_and_lanes_in_order_of_arrival() {
     let mut pool = Pool::new([(DEVICE, Discipline::FirstCome)]);

@@ -384,6 +384,7 @@ impl Scenario {
                 }
                 PoolEffect::WorkTaken { version } => Letter::Judge(JudgeInput::WorkTaken { version }),
                 PoolEffect::SplitSet { .. } => unreachable!("one device is not split"),
+                PoolEffect::RunnerLeft { .. } => unreachable!("it has no runners"),
                 PoolEffect::Void { hold } => Letter::Device(DeviceInput::Void { number: hold.number }),
                 PoolEffect::Stop { hold, cause } => Letter::Device(DeviceInput::Stop { number: hold.number, cause }),
             });
@@ -425,7 +426,7 @@ impl Scenario {
                     self.jobs_started.push(job);
                     Letter::Device(DeviceInput::Start { number: hold.number, by: Holder::Judge, limit: None })
                 }
-                JudgeEffect::StartBuild { .. } | JudgeEffect::CardFault { .. } => {
+                JudgeEffect::StartBuild { .. } | JudgeEffect::CardDoubted { .. } | JudgeEffect::CardFault { .. } => {
                     unreachable!("one device has no bench, and no other card")
                 }
                 JudgeEffect::EndHold { hold } => {

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use thermite_core::contract::Contract;
 use thermite_core::fold::RigHistory;
-use thermite_core::ids::{Arrival, JobId, RunId};
+use thermite_core::hold::{HoldEnd, StopCause};
+use thermite_core::ids::{Arrival, JobId, MemberId, RunId};
 use thermite_core::job::{ChangeStep, JobOutcome, StageKind};
 use thermite_core::judge_queue::{
-    JudgeEffect, JudgeFact, JudgeInput, JudgeQueue, StageResult, Submission, Submit, Ticket,
+    Builds, JudgeEffect, JudgeFact, JudgeInput, JudgeQueue, OtherModel, StageResult, Submission, Submit, Ticket,
 };
 use thermite_core::limits;
 use thermite_core::log::LogEntry;
@@ -45,6 +47,17 @@ fn content_champion_kit_contract_and_kind_of_card_make_an_asking_and_nothing_els
     (left.candidate_tree, left.champion) = ("ab".to_owned(), "c".to_owned());
     (right.candidate_tree, right.champion) = ("a".to_owned(), "bc".to_owned());
     assert_ne!(settled::key(&left, "a card"), settled::key(&right, "a card"));
+}
+
+/// The value is worked out by hand from the rule under which verdicts were settled while a contract always had a limit on
+/// development runs: SHA-256 over each part behind its length, the contract with `"dev_run_max":300000`.
+#[test]
+fn verdicts_of_before_a_contract_could_leave_out_the_limit_on_development_runs_are_given_again() {
+    let mut pinned = job_spec(job(1), run(1), 1, "content").pinned;
+    pinned.kit.contract = Contract { plan_effect: 0.01, gate: 0.005, ..Contract::default() };
+
+    assert_eq!(pinned.kit.contract.dev_run_max, None);
+    assert_eq!(settled::key(&pinned, "a card"), "6b8b2fe4dd060608bbc3a76aa8f43fc88b4b4b9d091a7103debbb96a4951fd9f");
 }
 
 #[test]
@@ -215,7 +228,7 @@ fn verdicts_are_given_again_after_a_restart_and_an_end_that_was_not_durable_is_g
     let history = RigHistory::of([
         started(1),
         submitted(1, 1),
-        LogEntry::ScreeningWon { job: job(1), hold: hold(1), record: "5c".to_owned() },
+        LogEntry::ScreeningWon { job: job(1), hold: hold(1), record: "5c".to_owned(), key: None },
         LogEntry::JobEnded { job: job(1), outcome: outcome.clone(), record: Some("c0".to_owned()) },
         LogEntry::VerdictSettled { job: job(1), key: "content".to_owned() },
         LogEntry::RunChanged { run: run(1), state: RunState::Ended },
@@ -315,6 +328,159 @@ fn after_a_restart_the_job_that_is_under_way_answers_for_an_asking_not_the_one_t
     let again = queue.submit(Submit { same: "content".to_owned(), ..submit(3, 1, "champion") });
 
     assert_eq!(again, Ok(Submission::Same { job: job(2), answered: true }));
+}
+
+/// Rules B5, D5: a new split to cards of another model, after a screening was won.
+#[test]
+fn what_was_won_on_another_model_is_screened_again_and_settled_as_what_is_measured() {
+    let mut queue = one_run();
+    accept(&mut queue, 1, 1, "champion");
+    recorded(&mut queue, Ticket::Submit(job(1)));
+    stage(&mut queue, 1, StageKind::Screening, 1);
+    queue.handle(T, JudgeInput::StageEnded { hold: hold(1), result: StageResult::Win });
+    recorded(&mut queue, Ticket::Conclude(job(1)));
+
+    let split = queue.handle(T, other_model(&[1], "on b"));
+    let again = queue.submit(Submit { same: "on b".to_owned(), ..submit(2, 1, "champion") });
+    stage(&mut queue, 1, StageKind::Screening, 2);
+    queue.handle(T, JudgeInput::StageEnded { hold: hold(2), result: StageResult::Undecided });
+    conclude(&mut queue, 1);
+
+    let work = split.iter().find_map(|effect| match effect {
+        JudgeEffect::Tell(work) => Some(work),
+        _ => None,
+    });
+    let entry = &work.expect("the pool is told").entries[0];
+    assert_eq!((entry.stage, entry.startable, entry.arrival), (StageKind::Screening, true, Arrival(1)));
+    assert_eq!(again, Ok(Submission::Same { job: job(1), answered: false }), "it answers for the model that judges");
+    assert_eq!((gives(&mut queue, 3, "content"), gives(&mut queue, 4, "on b")), (false, true));
+}
+
+#[test]
+fn back_on_the_model_that_screened_it_the_screening_counts_until_it_is_screened_anew() {
+    for screened_anew in [false, true] {
+        let mut queue = one_run();
+        accept(&mut queue, 1, 1, "champion");
+        recorded(&mut queue, Ticket::Submit(job(1)));
+        stage(&mut queue, 1, StageKind::Screening, 1);
+        queue.handle(T, JudgeInput::StageEnded { hold: hold(1), result: StageResult::Win });
+        recorded(&mut queue, Ticket::Conclude(job(1)));
+        queue.handle(T, other_model(&[1], "on b"));
+        if screened_anew {
+            stage(&mut queue, 1, StageKind::Screening, 2);
+            queue.handle(T, JudgeInput::HoldEnded { hold: hold(2), how: HoldEnd::Stopped(StopCause::NewSplit) });
+            recorded(&mut queue, Ticket::Conclude(job(1)));
+        }
+
+        queue.handle(T, other_model(&[1], "content"));
+
+        let live = queue.live_job(job(1)).expect("it is not over");
+        let stage = if screened_anew { StageKind::Screening } else { StageKind::Confirmation };
+        assert_eq!((live.stage, live.failures), (stage, 0));
+    }
+}
+
+/// What ends between the asking for a split and the stop of the hold is about the card that measured it.
+#[test]
+fn a_stage_that_ends_before_the_split_stops_it_is_settled_as_it_was_measured() {
+    let mut queue = one_run();
+    accept(&mut queue, 1, 1, "champion");
+    recorded(&mut queue, Ticket::Submit(job(1)));
+    stage(&mut queue, 1, StageKind::Screening, 1);
+    queue.handle(T, other_model(&[1], "on b"));
+
+    queue.handle(T, JudgeInput::StageEnded { hold: hold(1), result: StageResult::Undecided });
+    conclude(&mut queue, 1);
+
+    assert_eq!((gives(&mut queue, 3, "on b"), gives(&mut queue, 4, "content")), (false, true));
+}
+
+#[test]
+fn a_job_that_a_new_split_sends_back_is_given_the_verdict_there_is_on_the_new_model() {
+    let mut queue = one_run();
+    measured(&mut queue, 1, StageResult::Undecided);
+    for (n, same) in [(2, "waits on a"), (3, "held on a")] {
+        queue.submit(Submit { same: same.to_owned(), ..submit(n, 2, "champion") }).expect("the run takes jobs");
+        recorded(&mut queue, Ticket::Submit(job(n)));
+    }
+    stage(&mut queue, 3, StageKind::Screening, 3);
+
+    let same = [(job(2), "content".to_owned()), (job(3), "content".to_owned())].into();
+    let other_model = Some(OtherModel { cards: [MemberId(0)].into(), same });
+    let split = queue.handle(T, JudgeInput::NewSplit { judging: 1, builds: Builds::UnderHold, other_model });
+    queue.handle(T, JudgeInput::HoldEnded { hold: hold(3), how: HoldEnd::Stopped(StopCause::NewSplit) });
+    let sent_back = recorded(&mut queue, Ticket::Conclude(job(3)));
+
+    let facts = vec![JudgeFact::Reused { from: job(1), outcome: JobOutcome::Undecided }];
+    for (effects, n) in [(split, 2), (sent_back, 3)] {
+        let given = JudgeEffect::Record { ticket: Ticket::Conclude(job(n)), job: job(n), facts: facts.clone() };
+        assert!(effects.contains(&given), "job {n}: {effects:?}");
+    }
+}
+
+#[test]
+fn a_grant_of_a_card_of_the_other_model_is_of_before_the_new_split() {
+    let mut queue = one_run();
+    accept(&mut queue, 1, 1, "champion");
+    recorded(&mut queue, Ticket::Submit(job(1)));
+    let serves = vec![(job(1), StageKind::Screening)];
+    queue.handle(T, other_model_on(&[1], "on b", MemberId(7)));
+
+    let crossed = queue.handle(T, JudgeInput::Granted { hold: hold(1), serves });
+
+    assert_eq!(crossed, [JudgeEffect::ReleaseUnused { hold: hold(1) }]);
+}
+
+#[test]
+fn a_rig_that_starts_again_with_another_model_screens_again_and_with_the_same_one_does_not() {
+    let submitted = LogEntry::JobSubmitted { spec: Arc::new(job_spec(job(1), run(1), 1, "content")), key: None };
+    let started = LogEntry::RunStarted { run: run(1), spec: Box::new(run_spec("champion")), key: None };
+    let won = |key: Option<&str>| LogEntry::ScreeningWon {
+        job: job(1),
+        hold: hold(1),
+        record: "5c".to_owned(),
+        key: key.map(str::to_owned),
+    };
+    let begun = |stage| LogEntry::StageStarted { job: job(1), stage, attempt: 1, hold: hold(2) };
+    for (won, stage) in [
+        (won(Some("content on a")), StageKind::Screening),
+        (won(Some("content on b")), StageKind::Confirmation),
+        // A log of before says nothing of the model.
+        (won(None), StageKind::Confirmation),
+    ] {
+        let mut history = RigHistory::of([started.clone(), submitted.clone(), won, begun(StageKind::Confirmation)]);
+        let mut queue = JudgeQueue::new(1);
+        queue.restore(&history, |spec| format!("{} on b", spec.pinned.candidate_tree), |_| Span::minutes(1));
+        queue.open();
+
+        let live = queue.live_job(job(1)).expect("it is not over");
+        let attempts = u32::from(stage == StageKind::Confirmation);
+        assert_eq!((live.stage, live.attempt, live.failures), (stage, attempts, 0));
+
+        history.apply(begun(StageKind::Screening));
+        let known = &history.jobs[&job(1)];
+        assert_eq!((known.stage, &known.screened, &known.screened_as), (StageKind::Screening, &None, &None));
+    }
+}
+
+/// The judge's card is of another model: these jobs are the same as `same` there.
+fn other_model(jobs: &[u8], same: &str) -> JudgeInput {
+    other_model_on(jobs, same, DEVICE)
+}
+
+fn other_model_on(jobs: &[u8], same: &str, card: MemberId) -> JudgeInput {
+    let same = jobs.iter().map(|n| (job(*n), same.to_owned())).collect();
+    let other_model = Some(OtherModel { cards: [card].into(), same });
+    JudgeInput::NewSplit { judging: 1, builds: Builds::UnderHold, other_model }
+}
+
+/// Whether a job of run 2 that asks for this is given a verdict.
+fn gives(queue: &mut JudgeQueue, n: u8, same: &str) -> bool {
+    queue.submit(Submit { same: same.to_owned(), ..submit(n, 2, "champion") }).expect("the run takes jobs");
+    let effects = recorded(queue, Ticket::Submit(job(n)));
+    effects.iter().any(
+        |effect| matches!(effect, JudgeEffect::Record { facts, .. } if matches!(facts[0], JudgeFact::Reused { .. })),
+    )
 }
 
 /// Run 1 is being worked on.

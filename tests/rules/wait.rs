@@ -31,6 +31,8 @@ fn every_reason_has_its_words() {
         (WaitReason::NoReadyDevice { why: "pid 7 is stuck".to_owned() }, "a ready device: pid 7 is stuck".to_owned()),
         (WaitReason::RunPaused { run: run(1) }, format!("run {ID}1 to be resumed")),
         (WaitReason::BuildTurn { job: job(3) }, format!("the build of job {ID}3")),
+        (WaitReason::BuiltFirst { jobs: 1 }, "a card for the 1 job that is built already".to_owned()),
+        (WaitReason::BuiltFirst { jobs: 2 }, "a card for one of the 2 jobs that are built already".to_owned()),
         (WaitReason::Retry { failures: 2 }, "its next attempt after infrastructure failure 2".to_owned()),
         (WaitReason::Records, "the records, which cannot be written".to_owned()),
         (WaitReason::Starting { member: DEVICE }, "its start on device 0".to_owned()),

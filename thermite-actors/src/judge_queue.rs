@@ -9,6 +9,7 @@ use actix::prelude::*;
 use tokio::sync::oneshot;
 use tracing::{debug, info, warn};
 
+use thermite_core::contract::Target;
 use thermite_core::device::DeviceInput;
 use thermite_core::fold::RigHistory;
 use thermite_core::hold::StopCause;
@@ -16,7 +17,7 @@ use thermite_core::ids::{HoldId, Holder, JobId, MemberId, RunId};
 use thermite_core::input_log::{Answer, JudgeTakes, StageTakes};
 use thermite_core::job::{JobOutcome, JobSpec, StageKind};
 use thermite_core::judge_queue::{
-    Builds, JudgeEffect, JudgeFact, JudgeInput, JudgeQueue, LiveJob, StageResult, Submit, Ticket,
+    Builds, JudgeEffect, JudgeFact, JudgeInput, JudgeQueue, LiveJob, OtherModel, StageResult, Submit, Ticket,
 };
 use thermite_core::limits;
 use thermite_core::log::LogEntry;
@@ -226,7 +227,8 @@ impl JudgeQueueActor {
         let NewSplit { judging, builds } = split;
         let device = judging_device(&judging, &roster);
         let same = |spec: &JobSpec| same_change(spec, device.as_ref());
-        let mut queue = JudgeQueue::new(judging.len()).building(builds);
+        let on_cards = device.as_ref().is_some_and(|device| device.target == Target::CudaGpu);
+        let mut queue = JudgeQueue::new(judging.len()).building(builds).on_cards(on_cards);
         queue.restore(history, same, |spec| spec.pinned.kit.contract.stage_worst());
         let open = history.jobs.iter().filter(|(_, job)| job.end.is_none());
         JudgeQueueActor {
@@ -283,6 +285,9 @@ impl JudgeQueueActor {
                     let claimed = Claimed { job, stage, attempt, steps: None, asked: false, builds_done: false };
                     self.claimed.insert(hold, claimed);
                     self.tell_member(hold, DeviceInput::Start { number: hold.number, by: Holder::Judge, limit: None });
+                }
+                JudgeEffect::CardDoubted { hold } => {
+                    self.tell_member(hold, DeviceInput::Doubted { number: hold.number })
                 }
                 JudgeEffect::CardFault { member, why } => {
                     warn!(%member, %why, "card is at fault");
@@ -356,6 +361,28 @@ impl JudgeQueueActor {
         self.roster.doors(member)
     }
 
+    /// What a stage on that member is settled as. Cards are told apart by their model; runners' CPUs are not (rule E9), so
+    /// that all of them count as the first that judges.
+    fn measured_on(&self, member: MemberId) -> Option<DeviceFacts> {
+        let facts = self.roster.facts(member)?;
+        if member.is_runner() && facts.target == Target::Cpu {
+            return judging_device(&self.judging, &self.roster).or(Some(facts));
+        }
+        Some(facts)
+    }
+
+    /// Whether these are of another model than those that judge so far.
+    fn is_another_model(&self, judging: &[MemberId]) -> bool {
+        let model = |judging: &[MemberId]| judging_device(judging, &self.roster).map(|device| device.model);
+        model(&self.judging) != model(judging)
+    }
+
+    /// What makes two askings the same on what judges, of every job that is not over.
+    fn same_of_all(&self) -> BTreeMap<JobId, String> {
+        let device = judging_device(&self.judging, &self.roster);
+        self.specs.iter().map(|(job, spec)| (*job, same_change(spec, device.as_ref()))).collect()
+    }
+
     /// Makes a job's facts durable. A submission is answered with the fault where they cannot be; what has happened is
     /// tried until they can.
     fn record(&mut self, ticket: Ticket, job: JobId, facts: Vec<JudgeFact>, ctx: &mut Context<Self>) {
@@ -399,15 +426,19 @@ impl JudgeQueueActor {
                 .get(&job)
                 .map(|spec| LogEntry::JobSubmitted { spec: spec.clone(), key: self.job_keys.remove(&job) }),
             JudgeFact::BuildStarted { stage, attempt, hold } => {
+                self.begins(job, stage);
                 Some(LogEntry::BuildStarted { job, stage, attempt, hold })
             }
             JudgeFact::StageStarted { stage, attempt, hold } => {
+                self.begins(job, stage);
                 Some(LogEntry::StageStarted { job, stage, attempt, hold })
             }
             JudgeFact::ScreeningWon { hold } => {
                 let record = hash.expect("a screening is won with a record");
                 self.screened.insert(job, (hold.member, record.clone()));
-                Some(LogEntry::ScreeningWon { job, hold, record })
+                let device = self.measured_on(hold.member);
+                let key = self.specs.get(&job).map(|spec| same_change(spec, device.as_ref()));
+                Some(LogEntry::ScreeningWon { job, hold, record, key })
             }
             JudgeFact::AttemptFailed { stage, hold, why } => Some(LogEntry::AttemptFailed { job, stage, hold, why }),
             JudgeFact::SentBack => Some(LogEntry::SentBack { job }),
@@ -419,6 +450,13 @@ impl JudgeQueueActor {
         });
         batch.records.extend(record);
         batch.audits.extend(audit);
+    }
+
+    /// A screening that begins anew takes the place of one that was won on another model of card.
+    fn begins(&mut self, job: JobId, stage: StageKind) {
+        if stage == StageKind::Screening {
+            self.screened.remove(&job);
+        }
     }
 
     fn record_run(&mut self, run: RunId, state: RunState, ctx: &mut Context<Self>) {
@@ -482,8 +520,14 @@ impl Handler<NewSplit> for JudgeQueueActor {
     fn handle(&mut self, msg: NewSplit, ctx: &mut Self::Context) {
         let NewSplit { judging, builds } = msg;
         let devices = judging.len();
+        let is_another = self.is_another_model(&judging);
         self.judging = judging;
-        self.take(JudgeInput::NewSplit { judging: devices, builds }, ctx);
+        let other_model =
+            is_another.then(|| OtherModel { cards: self.judging.iter().copied().collect(), same: self.same_of_all() });
+        if is_another {
+            self.built.clear();
+        }
+        self.take(JudgeInput::NewSplit { judging: devices, builds, other_model }, ctx);
     }
 }
 
@@ -492,9 +536,16 @@ impl Handler<NewJudges> for JudgeQueueActor {
 
     fn handle(&mut self, msg: NewJudges, ctx: &mut Self::Context) {
         let NewJudges { judging, gone } = msg;
-        let devices = judging.len();
+        let is_another = !judging.is_empty() && self.is_another_model(&judging);
         self.judging = judging;
-        self.take(JudgeInput::Runners { judging: devices, gone }, ctx);
+        if is_another {
+            self.built.clear();
+        }
+        let device = judging_device(&self.judging, &self.roster);
+        let cards = device.is_some_and(|device| device.target == Target::CudaGpu);
+        let same = is_another.then(|| self.same_of_all());
+        let judging = self.judging.iter().copied().collect();
+        self.take(JudgeInput::Runners { judging, gone, cards, same }, ctx);
     }
 }
 

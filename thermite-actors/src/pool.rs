@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tracing::{debug, error};
 
 use thermite_core::device::DeviceInput;
-use thermite_core::ids::{Arrival, DevRunId, Holder, LaneId, MemberId, RunId};
+use thermite_core::ids::{Arrival, DevRunId, Holder, JobId, LaneId, MemberId, RunId};
 use thermite_core::input_log::PoolTakes;
 use thermite_core::judge_queue::JudgeInput;
 use thermite_core::lane::LaneInput;
@@ -65,6 +65,8 @@ pub(crate) struct PoolLook {
     pub(crate) device: JudgesDevice,
     /// How the device stands that a confirmation would get, by where its screening was won (rule B6).
     pub(crate) confirming: BTreeMap<MemberId, JudgesDevice>,
+    /// How the device stands that a job would get that infrastructure has failed somewhere (rule D5).
+    pub(crate) failed: BTreeMap<JobId, JudgesDevice>,
     /// How the bench stands, where there is one.
     pub(crate) bench: Option<JudgesDevice>,
     pub(crate) members: BTreeMap<MemberId, MemberView>,
@@ -223,6 +225,7 @@ impl Handler<LookAtPool> for PoolActor {
             waits: self.pool.waits(),
             device: self.pool.judges_device(),
             confirming: self.pool.confirming().into_iter().collect(),
+            failed: self.pool.devices_of_failed().into_iter().collect(),
             bench: self.pool.bench(),
             members: self.pool.members().into_iter().map(|member| (member.member, member)).collect(),
             new_split: self.pool.new_split(),

@@ -141,6 +141,12 @@ pub enum DeviceInput {
         /// The fault in words.
         why: String,
     },
+    /// What was done under the hold failed by what may be the device's own fault: the hold's end is no proof that it is
+    /// good.
+    Doubted {
+        /// The hold's number.
+        number: u64,
+    },
     /// Take it out of service, once what has it is over, until [`DeviceInput::Readmit`].
     Quarantine {
         /// Why.
@@ -224,8 +230,11 @@ pub struct Device {
     quarantine: Option<String>,
     /// A fault of the card that takes it out of service when it comes free.
     fault: Option<String>,
-    /// How often in a row it went out of service.
+    /// How often it went out of service with no good hold in between.
     faults: u32,
+    /// Whether what has it failed by what may be its own fault.
+    #[serde(default)]
+    doubted: bool,
     kind: Kind,
     /// Things said under an old number, refused and counted (rule A1).
     refused: u64,
@@ -291,8 +300,17 @@ impl Device {
     /// `last` is the highest hold number that the records know.
     pub fn new(now: Moment, member: MemberId, last: u64) -> (Device, Vec<DeviceEffect>) {
         let state = DeviceState::Sweeping { until: now + limits::PROOF_MAX };
-        let device =
-            Device { member, last, state, quarantine: None, fault: None, faults: 0, kind: Kind::Plain, refused: 0 };
+        let device = Device {
+            member,
+            last,
+            state,
+            quarantine: None,
+            fault: None,
+            faults: 0,
+            doubted: false,
+            kind: Kind::Plain,
+            refused: 0,
+        };
         (device, vec![DeviceEffect::Sweep])
     }
 
@@ -302,7 +320,7 @@ impl Device {
         Device { kind: Kind::Card, ..self }
     }
 
-    /// How often in a row it went out of service.
+    /// How often it went out of service with no good hold in between.
     pub fn faults(&self) -> u32 {
         self.faults
     }
@@ -355,6 +373,9 @@ impl Device {
             }
             DeviceInput::Emptied { number } => match &self.state {
                 DeviceState::Stopping { number: stopping, cause, .. } if *stopping == number => {
+                    if let StopCause::StartFailed { .. } = cause {
+                        self.doubted = true;
+                    }
                     let over = freed(number, HoldEnd::Stopped(cause.clone()));
                     self.come_free(now, &mut out);
                     out.push(over);
@@ -384,6 +405,14 @@ impl Device {
                 }
             }
             DeviceInput::AtFault { why } => self.at_fault(now, why, &mut out),
+            DeviceInput::Doubted { number } => match self.state {
+                DeviceState::Held { number: held, .. } | DeviceState::Stopping { number: held, .. }
+                    if held == number =>
+                {
+                    self.doubted = true;
+                }
+                _ => self.refused += 1,
+            },
             DeviceInput::Quarantine { why } => {
                 self.quarantine = Some(why);
                 if self.state == DeviceState::Ready {
@@ -507,8 +536,11 @@ impl Device {
                 self.take_out(now, None, why, out);
             }
             (None, None) => {
-                // What held it has come to its end: the card is good again.
-                self.faults = 0;
+                // What held it has come to a good end: the card is good again.
+                if !self.doubted {
+                    self.faults = 0;
+                }
+                self.doubted = false;
                 self.state = DeviceState::Ready;
             }
         }
@@ -647,13 +679,14 @@ impl Device {
             Kind::Plain => limits::REQUALIFY_AFTER,
             Kind::Card => {
                 out.push(DeviceEffect::Distrust);
-                // Each time in a row a card rests twice as long as the time before.
+                // Each time with no good hold in between a card rests twice as long as the time before.
                 let rest = Span::millis(limits::REQUALIFY_AFTER.as_millis() << self.faults.min(5));
                 self.faults = self.faults.saturating_add(1);
                 rest.min(limits::REQUALIFY_MOST)
             }
         };
         self.fault = None;
+        self.doubted = false;
         let next_try = now + rest;
         self.state = DeviceState::Out { why: why.clone(), next_try };
         // `Gone` comes first, so that nobody is granted the device between the two.

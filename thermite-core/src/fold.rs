@@ -54,6 +54,9 @@ pub struct JobHistory {
     pub stage: StageKind,
     /// Where its screening was won, with the hash of that record.
     pub screened: Option<(MemberId, String)>,
+    /// What its screening was won as: [`crate::settled::key`], with the kind of card.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub screened_as: Option<String>,
     /// Attempts begun.
     pub attempt: u32,
     /// Attempts that infrastructure failed, with their causes.
@@ -288,6 +291,7 @@ impl RigHistory {
                         key,
                         stage: StageKind::Screening,
                         screened: None,
+                        screened_as: None,
                         attempt: 0,
                         failures: Vec::new(),
                         end: None,
@@ -296,20 +300,29 @@ impl RigHistory {
                     },
                 );
             }
-            LogEntry::StageStarted { job, stage, attempt, hold } => {
+            LogEntry::StageStarted { job, stage, attempt, hold }
+            | LogEntry::BuildStarted { job, stage, attempt, hold } => {
                 self.held(hold.member, hold.number);
+                // What it has built it builds no more.
+                self.jobs_hold_is_over(job);
                 self.holding.insert(hold.member, Behind::Job { job, member: hold.member });
                 if let Some(known) = self.jobs.get_mut(&job) {
                     known.stage = stage;
                     known.attempt = attempt;
+                    if stage == StageKind::Screening {
+                        // It is screened anew on another model of card: what was won before is won no more.
+                        known.screened = None;
+                        known.screened_as = None;
+                    }
                 }
             }
-            LogEntry::ScreeningWon { job, hold, record } => {
+            LogEntry::ScreeningWon { job, hold, record, key } => {
                 self.jobs_hold_is_over(job);
                 if let Some(known) = self.jobs.get_mut(&job) {
                     known.stage = StageKind::Confirmation;
                     known.attempt = 0;
                     known.screened = Some((hold.member, record));
+                    known.screened_as = key;
                 }
             }
             // A full disk is waited for; it is no attempt that failed.
@@ -367,13 +380,6 @@ impl RigHistory {
                 self.quarantined.remove(&device);
                 self.alarms.remove(&device);
             }
-            LogEntry::BuildStarted { job, stage, attempt, hold } => {
-                self.held(hold.member, hold.number);
-                if let Some(known) = self.jobs.get_mut(&job) {
-                    known.stage = stage;
-                    known.attempt = attempt;
-                }
-            }
             LogEntry::SplitSet { ask } => {
                 self.split = ask;
                 self.split_revision += 1;
@@ -419,7 +425,9 @@ impl RigHistory {
                     && known.end.is_none()
                 {
                     if let DevRunEnd::GaveUp { .. } = end {
-                        known.behind = self.holding.values().next().copied();
+                        // The bench keeps no development run from a card.
+                        let mut cards = self.holding.iter().filter(|(member, _)| **member != MemberId::BENCH);
+                        known.behind = cards.next().map(|held| *held.1);
                     }
                     known.end = Some(end);
                     self.over.dev_runs.push_back(dev_run);

@@ -32,7 +32,7 @@ use answers::Over;
 use reuse::{Given, champion_moved, is_adopted};
 use split::failed_everywhere;
 pub use view::{JobWaits, LiveJob, Standing};
-pub use words::{Builds, JudgeEffect, JudgeFact, JudgeInput, StageResult, Submission, Submit, Ticket};
+pub use words::{Builds, JudgeEffect, JudgeFact, JudgeInput, OtherModel, StageResult, Submission, Submit, Ticket};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum JobState {
@@ -75,6 +75,10 @@ struct Job {
     stage_worst: Span,
     stage: StageKind,
     screened_on: Option<MemberId>,
+    /// What its screening was won as; none where an older log does not say: then it counts on every model.
+    screened_as: Option<String>,
+    /// What its stage under way measures it as, where the cards that judge have another model meanwhile.
+    measured_as: Option<String>,
     /// Members on which infrastructure failed it.
     failed_on: BTreeSet<MemberId>,
     /// Of these, the ones that are too noisy for its contract.
@@ -105,8 +109,13 @@ struct Run {
 pub struct JudgeQueue {
     /// How many devices judge: where all of them are too noisy for its contract, a job ends at once.
     devices: usize,
+    /// Whether they are cards: a machine's CPUs are no card that different jobs could fail on.
+    #[serde(default)]
+    cards: bool,
     /// Where jobs build.
     builds: Builds,
+    /// The cards that judge, where they are of another model than those before them.
+    other_cards: Option<BTreeSet<MemberId>>,
     /// Jobs that failed on each card, one after another, by nobody's fault (rule D5).
     failing: BTreeMap<MemberId, BTreeSet<JobId>>,
     runs: BTreeMap<RunId, Run>,
@@ -146,7 +155,9 @@ impl JudgeQueue {
     pub fn new(devices: usize) -> JudgeQueue {
         JudgeQueue {
             devices,
+            cards: false,
             builds: Builds::default(),
+            other_cards: None,
             failing: BTreeMap::new(),
             runs: BTreeMap::new(),
             jobs: BTreeMap::new(),
@@ -173,6 +184,12 @@ impl JudgeQueue {
     #[must_use]
     pub fn building(self, builds: Builds) -> JudgeQueue {
         JudgeQueue { builds, ..self }
+    }
+
+    /// The same; its devices are cards, or the machine's CPUs.
+    #[must_use]
+    pub fn on_cards(self, cards: bool) -> JudgeQueue {
+        JudgeQueue { cards, ..self }
     }
 
     /// Takes over what the log tells of runs and jobs, before [`JudgeQueue::open`].
@@ -223,6 +240,7 @@ impl JudgeQueue {
                     let mut job = Job::new(submit, JobState::Recording);
                     job.stage = known.stage;
                     job.screened_on = known.screened.as_ref().map(|screened| screened.0);
+                    job.screened_as = known.screened_as.clone();
                     job.attempt = known.attempt;
                     job.failures = u32::try_from(known.failures.len()).unwrap_or(u32::MAX);
                     job.answered = true;
@@ -292,8 +310,12 @@ impl JudgeQueue {
             JudgeInput::NotRecorded(ticket) => self.not_recorded(ticket, &mut out),
             JudgeInput::WorkTaken { version } => self.work_taken(version, &mut out),
             JudgeInput::Granted { hold, serves } => self.granted(hold, &serves, &mut out),
-            JudgeInput::NewSplit { judging, builds } => self.new_split(judging, builds, &mut out),
-            JudgeInput::Runners { judging, gone } => self.new_judges(judging, &gone, &mut out),
+            JudgeInput::NewSplit { judging, builds, other_model } => {
+                self.new_split(judging, builds, other_model, &mut out);
+            }
+            JudgeInput::Runners { judging, gone, cards, same } => {
+                self.new_judges(judging, &gone, cards, same, &mut out);
+            }
             JudgeInput::BuildsDone { hold } => {
                 if let Some(job) = self.job_under(hold)
                     && self.turn == Some(job)
@@ -443,7 +465,10 @@ impl JudgeQueue {
             .iter()
             .filter_map(|(id, stage)| self.jobs.get(id).map(|job| (job.arrival, *id, *stage, job)))
             .filter(|(_, id, stage, job)| {
-                job.stage == *stage && self.wanted(*id, hold.member) && self.startable(*id, job)
+                job.stage == *stage
+                    && self.wanted(*id, hold.member)
+                    && self.startable(*id, job)
+                    && self.judges(hold.member)
             })
             .map(|(arrival, id, _, _)| (arrival, id))
             .min();
@@ -466,6 +491,11 @@ impl JudgeQueue {
             self.turn = Some(id);
         }
         job.lacked_room = false;
+        if job.stage == StageKind::Screening {
+            // What was won on another model is won no more once it is screened anew.
+            job.screened_on = None;
+            job.screened_as = None;
+        }
         job.state = JobState::Held { hold, started: false };
         let (stage, attempt) = (job.stage, job.attempt);
         let fact = if hold.member == MemberId::BENCH {
@@ -485,9 +515,9 @@ impl JudgeQueue {
         let over = self.runs.get(&job.run).is_none_or(|run| run.state == Some(RunState::Ended));
         let stage = job.stage;
         let card = (hold.member != MemberId::BENCH).then_some(hold.member);
-        if let (Some(card), StageResult::Infrastructure(why)) = (card, &result) {
+        if let (Some(_), StageResult::Infrastructure(why)) = (card, &result) {
             let why = why.clone();
-            self.failed_on(card, id, &why, out);
+            self.failed_on(hold, id, &why, out);
         } else if let Some(card) = card {
             self.failing.remove(&card);
         }
@@ -535,6 +565,12 @@ impl JudgeQueue {
             }
         };
         let mut facts = vec![fact];
+        if let Then::End { .. } = &then
+            && let Some(measured_as) = job.measured_as.take()
+        {
+            self.rename(id, measured_as);
+        }
+        let job = self.jobs.get_mut(&id).expect("the job under a hold is one of the queue's");
         if let Then::End { outcome } = &then {
             facts.extend(champion_moved(&mut self.runs, job, outcome));
         }
@@ -556,6 +592,7 @@ impl JudgeQueue {
                 job.failed_on.clear();
                 job.attempt = 0; // Attempts are counted for each stage.
                 job.screened_on = Some(screened_on);
+                job.screened_as = Some(job.measured_as.clone().unwrap_or_else(|| job.same.clone()));
                 self.enqueue(id, None, out);
             }
             // On a slow disk the rest can be over before the failure is durable.
@@ -614,7 +651,12 @@ impl JudgeQueue {
 
     /// Puts a job in its place in the line; one of a run that has ended meanwhile ends there and then.
     fn enqueue(&mut self, id: JobId, rests_until: Option<Moment>, out: &mut Vec<JudgeEffect>) {
+        let other_model = self.jobs.get(&id).is_some_and(|job| job.measured_as.is_some());
         self.line_up(id, rests_until);
+        // On the model that judges meanwhile there may be a verdict.
+        if other_model && self.given_to(id).is_some() {
+            self.give(id, out);
+        }
         if let Some(run) = self.jobs.get(&id).map(|job| job.run)
             && self.run_state(run) == Some(RunState::Ended)
         {
@@ -625,10 +667,12 @@ impl JudgeQueue {
     fn line_up(&mut self, id: JobId, rests_until: Option<Moment>) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.state = JobState::Queued { rests_until };
+        job.measured_as = None;
         self.queued.entry(job.run).or_default().insert(job.arrival, id);
         if let Some(until) = rests_until {
             self.resting.insert(id, until);
         }
+        self.screen_again(id);
     }
 
     fn dequeue(&mut self, id: JobId) {
@@ -662,6 +706,8 @@ impl Job {
             stage_worst: submit.stage_worst,
             stage: StageKind::Screening,
             screened_on: None,
+            screened_as: None,
+            measured_as: None,
             failed_on: BTreeSet::new(),
             noisy_on: BTreeSet::new(),
             attempt: 0,

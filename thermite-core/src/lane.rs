@@ -121,6 +121,7 @@ pub enum LaneInput {
         /// The hold.
         hold: HoldId,
         /// How long it may hold the device from its start.
+        #[serde(default)]
         limit: Option<Span>,
     },
     /// The hold was not started: its place in the line is kept.

@@ -68,6 +68,9 @@ pub enum LogEntry {
         hold: HoldId,
         /// SHA-256 of the screening's record.
         record: String,
+        /// What was measured: [`crate::settled::key`], with the kind of card. Older logs do not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
     },
     /// An attempt ended in an infrastructure failure and is dropped whole.
     AttemptFailed {

@@ -112,8 +112,10 @@ struct Member {
     /// Whether it takes nothing more, by somebody's wish (rule B10).
     drained: bool,
     /// Why it takes no runs although it answers (rule E9); runners alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     unfit: Option<String>,
     /// What becomes of it once what it holds is over; runners alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     next: Option<Next>,
 }
 
@@ -140,6 +142,7 @@ pub struct Pool {
     closed: bool,
     change: Option<Change>,
     /// The last numbers of runners that have left: a number is used once, also where one comes back.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     left: BTreeMap<MemberId, u64>,
 }
 

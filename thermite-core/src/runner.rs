@@ -13,11 +13,17 @@ use crate::hold::StopCause;
 use crate::ids::Holder;
 use crate::time::Moment;
 
+mod bus;
 mod journal;
+mod machine;
 mod slot;
+mod words;
 
+pub use bus::Bus;
 pub use journal::JournalLine;
+pub use machine::Runner;
 pub use slot::{Heard, Slot, SlotEffect, SlotInput};
+pub use words::{AskFault, Question, RunnerEffect, RunnerInput};
 
 /// A runner as its core sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

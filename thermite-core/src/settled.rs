@@ -10,13 +10,17 @@ use sha2::{Digest, Sha256};
 use crate::ids::{JobId, MemberId};
 use crate::job::{JobOutcome, PinnedChange};
 use crate::limits;
+use crate::time::Span;
 
 /// What makes two askings the same: the change's content, champion, kit, contract and kind of card, as a SHA-256.
 ///
 /// The kind of card is its model; which card of it measured, and which run asked, make no difference.
 pub fn key(pinned: &PinnedChange, kind_of_card: &str) -> String {
-    let contract =
-        serde_json::to_string(&pinned.kit.contract).expect("a contract has only text keys and finite numbers");
+    // A contract that sets no limit on development runs is the one that once said so with what was the default; how long
+    // they may take makes no difference to what is measured.
+    let mut contract = pinned.kit.contract.clone();
+    contract.dev_run_max.get_or_insert(DEV_RUN_MAX_UNSET);
+    let contract = serde_json::to_string(&contract).expect("a contract has only text keys and finite numbers");
     let mut hash = Sha256::new();
     for part in [
         pinned.candidate_tree.as_str(),
@@ -31,6 +35,9 @@ pub fn key(pinned: &PinnedChange, kind_of_card: &str) -> String {
     }
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+/// What a key says of a contract that does not limit development runs. It is a part of keys in logs and never changes.
+const DEV_RUN_MAX_UNSET: Span = Span::minutes(5);
 
 /// Whether an outcome is a verdict, to be given again.
 ///

@@ -90,6 +90,11 @@ pub enum WaitReason {
         /// The job that has the turn.
         job: JobId,
     },
+    /// As many jobs are built as may wait for a card: the next builds once one of them has one (rule B7).
+    BuiltFirst {
+        /// How many.
+        jobs: u32,
+    },
     /// The job rests after an infrastructure failure.
     Retry {
         /// How often infrastructure has failed it.
@@ -335,6 +340,8 @@ impl WaitReason {
             }
             WaitReason::RunPaused { run } => format!("run {run} to be resumed"),
             WaitReason::BuildTurn { job } => format!("the build of job {job}"),
+            WaitReason::BuiltFirst { jobs: 1 } => "a card for the 1 job that is built already".to_owned(),
+            WaitReason::BuiltFirst { jobs } => format!("a card for one of the {jobs} jobs that are built already"),
             WaitReason::Retry { failures } => {
                 format!("its next attempt after infrastructure failure {failures}")
             }

@@ -115,7 +115,6 @@ impl Settings {
     pub fn read(given: Given, environment: impl Fn(&str) -> Option<String>) -> Result<Settings, SettingFault> {
         // An empty variable is one that is not set: the shells of service units leave such behind.
         let environment = |name: &str| environment(name).filter(|value| !value.is_empty());
-        let lane_uid_base = number(&environment, "THERMITE_UID_BASE", 61_000, 1, 4_000_000_000)?;
         let wait_most = limits::DEV_RUN_WAIT_MAX.as_millis() / 1_000;
         let wait = number(&environment, "THERMITE_DEV_RUN_WAIT", wait_most, 1, 86_400)?;
         let lanes = number(&environment, "THERMITE_LANES", u64::from(LANE_MAX), 1, u64::from(LANE_MAX))?;
@@ -123,7 +122,7 @@ impl Settings {
             folder: data_folder(given.folder, &environment)?,
             listen: listen(given.listen, given.listen_open, &environment)?,
             http_workers: number(&environment, "THERMITE_HTTP_WORKERS", 2, 1, 64)? as usize,
-            lane_uid_base: lane_uid_base as u32,
+            lane_uid_base: uid_base(&environment)?,
             containment: containment(&environment)?,
             log: log(&environment)?,
             device_locks: device_locks(&environment)?,
@@ -175,6 +174,10 @@ pub fn data_folder(
     }
 }
 
+fn uid_base(environment: &impl Fn(&str) -> Option<String>) -> Result<u32, SettingFault> {
+    Ok(number(environment, "THERMITE_UID_BASE", 61_000, 1, 4_000_000_000)? as u32)
+}
+
 fn containment(environment: &impl Fn(&str) -> Option<String>) -> Result<Wanted, SettingFault> {
     let Some(value) = environment("THERMITE_CONTAINMENT") else { return Ok(Wanted::BEST) };
     value.parse().map_err(|expected: &str| SettingFault {
@@ -186,7 +189,7 @@ fn containment(environment: &impl Fn(&str) -> Option<String>) -> Result<Wanted, 
 
 /// A level, or `TARGET=LEVEL` with commas between. The log's own reader takes any word for a target, and would then log
 /// nothing of what was meant.
-fn log(environment: &impl Fn(&str) -> Option<String>) -> Result<String, SettingFault> {
+pub(crate) fn log(environment: &impl Fn(&str) -> Option<String>) -> Result<String, SettingFault> {
     let Some(value) = environment("THERMITE_LOG") else { return Ok(DEFAULT_LOG.to_owned()) };
     let is_level = |word: &str| LOG_LEVELS.contains(&word.to_ascii_lowercase().as_str());
     let is_directive = |part: &str| match part.split_once('=') {

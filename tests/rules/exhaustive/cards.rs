@@ -357,7 +357,7 @@ impl Cards {
                 let split = &setup.splits[usize::try_from(self.split).expect("set-ups set few splits")];
                 self.split += 1;
                 let (judging, builds) = for_judge(split, setup.bench);
-                self.judge_gets(setup, JudgeInput::NewSplit { judging, builds });
+                self.judge_gets(setup, JudgeInput::NewSplit { judging, builds, other_model: None });
                 let disciplines = disciplines(split, setup.bench);
                 let set = PoolInput::SetSplit { version: self.split, disciplines };
                 self.send(Party::Judge, Party::Pool, Letter::Pool(set));
@@ -487,6 +487,7 @@ impl Cards {
     fn pool_wants(&mut self, setup: &Setup, effects: Vec<PoolEffect>) {
         for effect in effects {
             match effect {
+                PoolEffect::RunnerLeft { .. } => unreachable!("cards are no runners"),
                 PoolEffect::InLine { lane, dev_run, ahead } => {
                     self.lane_gets(setup, lane, LaneInput::InLine { dev_run, ahead });
                 }
@@ -639,6 +640,10 @@ impl Cards {
                 JudgeEffect::EndHold { hold } => {
                     let stop = DeviceInput::Stop { number: hold.number, cause: StopCause::StageOver };
                     self.send(Party::Judge, Party::Member(hold.member), Letter::Member(stop));
+                }
+                JudgeEffect::CardDoubted { hold } => {
+                    let doubted = DeviceInput::Doubted { number: hold.number };
+                    self.send(Party::Judge, Party::Member(hold.member), Letter::Member(doubted));
                 }
                 JudgeEffect::CardFault { member, why } => {
                     self.send(Party::Judge, Party::Member(member), Letter::Member(DeviceInput::AtFault { why }));

@@ -179,7 +179,7 @@ impl Known {
             });
             let hold = HoldId { member: DEVICE, number: known.hold };
             if known.screened {
-                log.push(LogEntry::ScreeningWon { job: *job, hold, record: String::new() });
+                log.push(LogEntry::ScreeningWon { job: *job, hold, record: String::new(), key: None });
             }
             if known.attempt > 0 {
                 log.push(LogEntry::StageStarted { job: *job, stage: known.stage, attempt: known.attempt, hold });

@@ -457,7 +457,10 @@ fn live_job_row(snapshot: &Snapshot, live: &LiveJob, known: &JobHistory) -> JobR
             let pool = &snapshot.pool;
             let device = match waits.wants {
                 Wants::Bench => pool.bench.as_ref(),
-                Wants::Device => waits.screened_on.and_then(|member| pool.confirming.get(&member)),
+                Wants::Device => pool
+                    .failed
+                    .get(&live.job)
+                    .or_else(|| waits.screened_on.and_then(|member| pool.confirming.get(&member))),
             };
             let wait = Wait::of_job(now, since, waits, device.unwrap_or(&pool.device)).after_lanes(pool.lanes_first);
             JobStatus::Waiting { sentence: snapshot.say(&wait), wait }

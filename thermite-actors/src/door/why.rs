@@ -1,6 +1,7 @@
 //! Explaining one wait or decision: the facts that the actors and the records have, for core to put into words.
 
 use thermite_core::device::DeviceView;
+use thermite_core::job::StageKind;
 use thermite_core::why::{Explanation, Now};
 
 use crate::member::LookAtMember;
@@ -48,7 +49,11 @@ async fn explain(actors: &Actors, name: String) -> Result<Explanation, No> {
                 let now = if known.end.is_some() { None } else { dev_run_now(actors, dev_run).await? };
                 return Ok(Explanation::of_dev_run(dev_run, &known, now));
             }
-            (None, Some((known, run)), _) => {
+            (None, Some((mut known, run)), _) => {
+                if known.end.is_none() && look::job(actors, job).await?.stage == StageKind::Screening {
+                    // What was won on another model of card is won no more.
+                    known.screened = None;
+                }
                 let now = if known.end.is_some() { None } else { job_now(actors, job).await? };
                 return Ok(Explanation::of_job(job, &known, run.as_ref(), now));
             }

@@ -15,7 +15,7 @@ impl JudgeQueueActor {
     ) {
         let hash = record.as_ref().map(|record| record.sha256.clone());
         batch.entries.push(LogEntry::JobEnded { job, outcome: outcome.clone(), record: hash.clone() });
-        let device = hold.and_then(|hold| self.roster.facts(hold.member));
+        let device = hold.and_then(|hold| self.measured_on(hold.member));
         if let (Some(_), Some(spec), true) = (&record, self.specs.get(&job), settled::is_verdict(&outcome)) {
             let key = same_change(spec, device.as_ref());
             batch.entries.push(LogEntry::VerdictSettled { job, key: key.clone() });

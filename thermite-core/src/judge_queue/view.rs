@@ -7,7 +7,7 @@ use crate::pool::Wants;
 use crate::time::{Moment, Span};
 use crate::wait::{WaitReason, after_turns};
 
-use super::{Job, JobState, JudgeQueue};
+use super::{Builds, Job, JobState, JudgeQueue};
 
 /// A job that is not over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,9 +57,10 @@ pub struct JobWaits {
     pub rests_until: Option<Moment>,
     /// While it rests one of the later jobs there are may take the device: how long a stage of it can take at most.
     pub passed_by: Span,
-    /// How long later jobs can go before it at most where several devices judge: those that are built already.
+    /// How long later jobs can go before it at most where several devices judge, or jobs build on the bench: those that
+    /// are built already.
     pub later_first: Span,
-    /// What it waits for.
+    /// What it waits for: a card too where it may not build before one of those that are built has one.
     pub wants: Wants,
     /// Where its screening was won, for a confirmation.
     pub screened_on: Option<MemberId>,
@@ -70,7 +71,7 @@ const STAGES_MOST: u64 = 2 * crate::limits::INFRASTRUCTURE_FAILURES_MAX as u64;
 
 /// How long a job can take at most, from its first stage to its end, while nothing else takes the device.
 ///
-/// Where several devices judge, later jobs that are built may take a card while an earlier one builds: `passed` of them
+/// Where several devices judge, or jobs build on the bench, later jobs that are built may take a card while an earlier one builds: `passed` of them
 /// before each of its stages.
 fn job_worst(stage: Span, passed: u64) -> Span {
     let turn = stage + limits::STAGE_TURN_MAX;
@@ -139,7 +140,8 @@ impl JudgeQueue {
 
     /// How many later jobs may take a device before an earlier one at most.
     fn passed(&self) -> u64 {
-        if self.devices < 2 { 0 } else { self.built_most() as u64 }
+        // Where jobs build on the bench later ones can be built while an earlier one rests or builds.
+        if self.devices < 2 && self.builds == Builds::UnderHold { 0 } else { self.built_most() as u64 }
     }
 
     fn passed_by(&self, ahead: u32) -> Span {
@@ -165,12 +167,15 @@ impl JudgeQueue {
             JobState::Held { hold, .. } => Standing::Holding { hold: *hold },
             JobState::Concluding { .. } => Standing::Concluding,
             JobState::Queued { rests_until } => {
+                let barred = self.barred(id);
                 let reason = if self.paused(job.run) {
                     Some(WaitReason::RunPaused { run: job.run })
                 } else if rests_until.is_some() && job.lacked_room {
                     Some(WaitReason::DiskFull)
                 } else if rests_until.is_some() {
                     Some(WaitReason::Retry { failures: job.failures })
+                } else if let Some(jobs) = barred {
+                    Some(WaitReason::BuiltFirst { jobs })
                 } else if self.devices > 1 {
                     // Several go on side by side: what it waits for is the build turn, or the cards themselves.
                     match self.turn {
@@ -196,7 +201,7 @@ impl JudgeQueue {
                     later_first: Span::millis(
                         (self.longest_stage + limits::STAGE_TURN_MAX).as_millis().saturating_mul(self.passed()),
                     ),
-                    wants: self.wants(id),
+                    wants: if barred.is_some() { Wants::Device } else { self.wants(id) },
                     screened_on: job.screened_on.filter(|_| job.stage == StageKind::Confirmation),
                 })
             }

@@ -1,6 +1,6 @@
 //! What the judge queue takes and what it wants done.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -158,13 +158,22 @@ pub enum JudgeInput {
         judging: usize,
         /// Where a job builds.
         builds: Builds,
+        /// That the cards that judge are of another model than those that did, where they are.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        other_model: Option<OtherModel>,
     },
     /// Other runners judge than before (rules E8, E9); what is measured goes on.
     Runners {
-        /// How many members judge.
-        judging: usize,
+        /// The members that judge.
+        judging: BTreeSet<MemberId>,
         /// Runners that do not judge any more.
         gone: BTreeSet<MemberId>,
+        /// Whether they are cards.
+        cards: bool,
+        /// That those that judge are of another model than those that did, where they are: what makes two askings the
+        /// same on them, of every job that is not over.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        same: Option<BTreeMap<JobId, String>>,
     },
     /// A stage has built both sides: the next may build.
     BuildsDone {
@@ -185,6 +194,16 @@ pub enum JudgeInput {
         /// How.
         how: HoldEnd,
     },
+}
+
+/// The cards that judge are of another model than those that did: nothing measured there says anything here (rules B5,
+/// D5).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct OtherModel {
+    /// The cards that judge: a grant of another one is of before.
+    pub cards: BTreeSet<MemberId>,
+    /// What makes two askings the same on them, of every job that is not over: [`crate::settled::key`].
+    pub same: BTreeMap<JobId, String>,
 }
 
 /// What a judge queue wants done.
@@ -246,6 +265,12 @@ pub enum JudgeEffect {
         stage: StageKind,
         /// Which attempt.
         attempt: u32,
+    },
+    /// An attempt failed on a card, by what may be the card's fault: that its hold comes to an end says nothing good of it
+    /// (rule B10).
+    CardDoubted {
+        /// The hold.
+        hold: HoldId,
     },
     /// A card has failed different jobs: take it out of service (rules B10, D5).
     CardFault {

@@ -1,5 +1,7 @@
 //! Who gets which device: the rules of each discipline, and the one matching pass (rules A2 to A4, A9, B2, B6, E1).
 
+use std::collections::BTreeSet;
+
 use crate::ids::{Arrival, LaneId, MemberId};
 use crate::job::StageKind;
 use crate::limits;
@@ -11,13 +13,19 @@ impl Pool {
     /// Whether a stage must not run on this member: another judge's member in service can confirm it (rule B6), or
     /// infrastructure failed it here and there is one in service on which it did not.
     pub(super) fn avoids(&self, entry: &WorkEntry, on: MemberId) -> bool {
-        let screened_on = |member| entry.stage == StageKind::Confirmation && entry.screened_on == Some(member);
+        self.avoids_of(&Avoided::of(entry), on)
+    }
+
+    /// The same, by what is known of the stage.
+    pub(super) fn avoids_of(&self, avoided: &Avoided<'_>, on: MemberId) -> bool {
+        let screened_on = |member| avoided.screened_on == Some(member);
         let mut others =
             self.judges_members().filter(|(other, member)| *other != on && member.in_service()).map(|other| other.0);
         if screened_on(on) {
             return others.next().is_some();
         }
-        entry.failed_on.contains(&on) && others.any(|other| !entry.failed_on.contains(&other) && !screened_on(other))
+        let failed_on = |member| avoided.failed_on.is_some_and(|failed_on| failed_on.contains(&member));
+        failed_on(on) && others.any(|other| !failed_on(other) && !screened_on(other))
     }
 
     /// Whether this member is what a stage wants.
@@ -161,6 +169,22 @@ impl Pool {
             let grant = Grant::Offered { claim_by: now + limits::CLAIM_MAX };
             member.state = MemberState::Held { number, grant, held_for };
         }
+    }
+}
+
+/// Where a stage is not to run while there is another member in service for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Avoided<'a> {
+    /// Where its screening was won, for a confirmation.
+    pub(super) screened_on: Option<MemberId>,
+    /// Where infrastructure failed it.
+    pub(super) failed_on: Option<&'a BTreeSet<MemberId>>,
+}
+
+impl Avoided<'_> {
+    pub(super) fn of(entry: &WorkEntry) -> Avoided<'_> {
+        let screened_on = entry.screened_on.filter(|_| entry.stage == StageKind::Confirmation);
+        Avoided { screened_on, failed_on: Some(&entry.failed_on) }
     }
 }
 

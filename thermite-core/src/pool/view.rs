@@ -7,6 +7,7 @@ use crate::texts;
 use crate::time::Moment;
 use crate::wait::{Wait, WaitEnd, WaitReason};
 
+use super::matching::Avoided;
 use super::{Discipline, Grant, HeldFor, Member, MemberState, Pool, Waiter};
 
 /// Who has a member.
@@ -142,7 +143,15 @@ impl Pool {
     /// Every judge's member on which a screening can be won, with how the device stands that its confirmation would get
     /// (rule B6).
     pub fn confirming(&self) -> Vec<(MemberId, JudgesDevice)> {
-        self.judges_members().map(|(id, _)| (id, self.device_but(Some(id)))).collect()
+        self.judges_members()
+            .map(|(id, _)| (id, self.device_of(&Avoided { screened_on: Some(id), ..Avoided::default() })))
+            .collect()
+    }
+
+    /// How the device stands that each listed job would get that infrastructure has failed somewhere (rule D5).
+    pub fn devices_of_failed(&self) -> Vec<(JobId, JudgesDevice)> {
+        let failed = self.work.entries.iter().filter(|entry| !entry.failed_on.is_empty());
+        failed.map(|entry| (entry.job, self.device_of(&Avoided::of(entry)))).collect()
     }
 
     /// How the bench stands, for jobs that are to build; none where the rig has none.
@@ -179,20 +188,18 @@ impl Pool {
 
     /// How the device stands that the judge's earliest startable stage would get.
     pub fn judges_device(&self) -> JudgesDevice {
-        self.device_but(None)
+        self.device_of(&Avoided::default())
     }
 
-    /// The same for a stage that avoids a member, while another one is in service.
-    fn device_but(&self, avoided: Option<MemberId>) -> JudgesDevice {
+    /// The same for a stage that avoids members, while others are in service: the test of the matching.
+    fn device_of(&self, avoided: &Avoided<'_>) -> JudgesDevice {
         if let Some(why) = self.held_back() {
             return why;
         }
         let mut held = None;
         let mut gone = None;
         let mut drained = None;
-        let is_another = |id: MemberId, member: &Member| Some(id) != avoided && member.in_service();
-        let avoided = avoided.filter(|_| self.judges_members().any(|(id, member)| is_another(id, member)));
-        for (id, member) in self.judges_members().filter(|(id, _)| Some(*id) != avoided) {
+        for (id, member) in self.judges_members().filter(|(id, _)| !self.avoids_of(avoided, *id)) {
             match &member.state {
                 MemberState::Free { .. } | MemberState::Held { .. } if member.drained => {
                     drained = drained.or(Some(id));

@@ -32,11 +32,14 @@ pub struct WorkEntry {
     pub screened_on: Option<MemberId>,
     /// The hold it runs under.
     pub running_on: Option<HoldId>,
-    /// What it wants.
+    /// What it wants; a log of before there was a bench does not say.
+    #[serde(default)]
     pub wants: Wants,
     /// Whether it may build under its own hold, as it does on a runner: nobody else builds (rule B7).
+    #[serde(default)]
     pub may_build: bool,
-    /// Members on which infrastructure failed it: another is better, where there is one.
+    /// Members on which infrastructure failed it: another is better, where there is one. Older logs do not say.
+    #[serde(default)]
     pub failed_on: BTreeSet<MemberId>,
 }
 

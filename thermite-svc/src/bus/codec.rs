@@ -12,15 +12,15 @@ use serde::de::DeserializeOwned;
 use thermite_core::limits;
 use thermite_core::wire::WIRE_VERSION;
 
-/// What one kind of frame is.
+/// What one kind of frame is: its version, and that it is no longer than `MOST` bytes. What a frame claims to hold makes
+/// no more room than that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Codec {
+pub struct Codec<const MOST: usize> {
     version: u8,
-    most: usize,
 }
 
 /// The frames of the bus.
-pub const BUS: Codec = Codec { version: WIRE_VERSION, most: limits::WIRE_FRAME_BYTES_MAX };
+pub const BUS: Codec<{ limits::WIRE_FRAME_BYTES_MAX }> = Codec::new(WIRE_VERSION);
 
 /// A frame that cannot be read or made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,25 +46,21 @@ pub enum CodecFault {
     Garbled(String),
 }
 
-/// No frame is longer than this, whatever its kind: the decoder's own limit is fixed when it is compiled.
-const EVER: usize = limits::HARNESS_FRAME_BYTES_MAX;
+type Config<const MOST: usize> = Configuration<LittleEndian, Varint, Limit<MOST>>;
 
-type Config = Configuration<LittleEndian, Varint, Limit<EVER>>;
-
-const fn config() -> Config {
-    bincode::config::standard().with_limit::<EVER>()
+const fn config<const MOST: usize>() -> Config<MOST> {
+    bincode::config::standard().with_limit::<MOST>()
 }
 
-impl Codec {
-    /// Frames of that version and no longer than `most` bytes.
-    pub const fn new(version: u8, most: usize) -> Codec {
-        assert!(most <= EVER, "the decoder's own limit is the longest frame's");
-        Codec { version, most }
+impl<const MOST: usize> Codec<MOST> {
+    /// Frames of that version.
+    pub const fn new(version: u8) -> Codec<MOST> {
+        Codec { version }
     }
 
     /// How long a frame may be, in bytes.
     pub const fn most(self) -> usize {
-        self.most
+        MOST
     }
 
     /// A frame of `said`.
@@ -72,10 +68,10 @@ impl Codec {
     /// # Errors
     /// Where it is longer than a frame may be; no more than that is ever held.
     pub fn encode<T: Serialize>(self, said: &T) -> Result<Vec<u8>, CodecFault> {
-        let mut bounded = Bounded { bytes: vec![self.version], most: self.most, is_over: false };
-        match bincode::serde::encode_into_std_write(said, &mut bounded, config()) {
+        let mut bounded = Bounded { bytes: vec![self.version], most: MOST, is_over: false };
+        match bincode::serde::encode_into_std_write(said, &mut bounded, config::<MOST>()) {
             Ok(_) => Ok(bounded.bytes),
-            Err(_) if bounded.is_over => Err(CodecFault::TooLong { bytes: self.most + 1, most: self.most }),
+            Err(_) if bounded.is_over => Err(CodecFault::TooLong { bytes: MOST + 1, most: MOST }),
             Err(error) => Err(CodecFault::Garbled(error.to_string())),
         }
     }
@@ -92,13 +88,13 @@ impl Codec {
         if version != self.version {
             return Err(CodecFault::OtherWire { has: version, wants: self.version });
         }
-        if frame.len() > self.most {
-            return Err(CodecFault::TooLong { bytes: frame.len(), most: self.most });
+        if frame.len() > MOST {
+            return Err(CodecFault::TooLong { bytes: frame.len(), most: MOST });
         }
         if body.is_empty() {
             return Err(CodecFault::Garbled("the other side could not read what it was sent".to_owned()));
         }
-        let (said, read) = bincode::serde::decode_from_slice::<T, Config>(body, config())
+        let (said, read) = bincode::serde::decode_from_slice::<T, Config<MOST>>(body, config())
             .map_err(|error| CodecFault::Garbled(error.to_string()))?;
         match body.len() - read {
             0 => Ok(said),

@@ -18,7 +18,7 @@ use crate::bus::codec::Codec;
 const HARNESS_VERSION: u8 = 1;
 
 /// The frames between them.
-pub(super) const FRAMES: Codec = Codec::new(HARNESS_VERSION, limits::HARNESS_FRAME_BYTES_MAX);
+pub(super) const FRAMES: Codec<{ limits::HARNESS_FRAME_BYTES_MAX }> = Codec::new(HARNESS_VERSION);
 
 /// A supervisor's first words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

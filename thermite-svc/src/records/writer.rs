@@ -372,6 +372,8 @@ pub(super) fn named(entry: &LogEntry) -> (&'static str, Option<String>) {
         LogEntry::QuarantineCleared { .. } => ("quarantine_cleared", None),
         LogEntry::BuildStarted { job, .. } => ("build_started", Some(job.to_string())),
         LogEntry::SplitSet { .. } => ("split_set", None),
+        LogEntry::RunnersSet { .. } => ("runners_set", None),
+        LogEntry::RunnerMet { .. } => ("runner_met", None),
         LogEntry::DeviceDrained { .. } => ("device_drained", None),
         LogEntry::DeviceUndrained { .. } => ("device_undrained", None),
         LogEntry::SettingsChanged { .. } => ("settings_changed", None),

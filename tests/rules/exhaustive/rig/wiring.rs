@@ -109,6 +109,7 @@ impl Rig {
                 }
                 PoolEffect::WorkTaken { version } => (Party::Judge, Letter::Judge(JudgeInput::WorkTaken { version })),
                 PoolEffect::SplitSet { .. } => unreachable!("one device is not split"),
+                PoolEffect::RunnerLeft { .. } => unreachable!("it has no runners"),
                 PoolEffect::Void { hold } => (Party::Device, Letter::Device(DeviceInput::Void { number: hold.number })),
                 PoolEffect::Stop { hold, cause } => {
                     (Party::Device, Letter::Device(DeviceInput::Stop { number: hold.number, cause }))
@@ -206,7 +207,7 @@ impl Rig {
                     let start = DeviceInput::Start { number: hold.number, by: Holder::Judge, limit: None };
                     (Party::Device, Letter::Device(start))
                 }
-                JudgeEffect::StartBuild { .. } | JudgeEffect::CardFault { .. } => {
+                JudgeEffect::StartBuild { .. } | JudgeEffect::CardDoubted { .. } | JudgeEffect::CardFault { .. } => {
                     unreachable!("one device has no bench, and no other card")
                 }
                 JudgeEffect::EndHold { hold } => {

@@ -152,7 +152,8 @@ async fn answer(door: &Data<Door>, dev_run: DevRunId, end: DevRunEnd) -> Result<
         | DevRunEnd::NotStarted { .. }
         | DevRunEnd::NotProved { .. }
         | DevRunEnd::RigEnded
-        | DevRunEnd::NewSplit => None,
+        | DevRunEnd::NewSplit
+        | DevRunEnd::RunnerLost { .. } => None,
     };
     // A command that ran is an experiment, whatever its exit; one that never ran to its end is none.
     let is_no = !matches!(end, DevRunEnd::Exited { .. });
