@@ -13,6 +13,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         "Keep a rig",
         &["serve", "doctor", "noise", "split", "drain", "undrain", "backup", "restore", "token", "tokens", "replay"],
     ),
+    ("Keep rigs and their runners on several machines", &["control"]),
     ("Be a runner of a rig on another machine", &["supervisor", "harness"]),
     ("More", &["completions", "man", "exit-codes", "help"]),
 ];

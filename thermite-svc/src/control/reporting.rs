@@ -98,7 +98,9 @@ impl Reporter {
                 warn!(revision, %refusal, "control's settings are refused");
                 self.refused = Some((revision, refusal.to_string()));
             }
-            Err(No::Infrastructure(failure)) => warn!(revision, %failure, "control's settings cannot be taken at the moment"),
+            Err(No::Infrastructure(failure)) => {
+                warn!(revision, %failure, "control's settings cannot be taken at the moment")
+            }
         }
     }
 

@@ -197,10 +197,8 @@ impl Control {
     /// Where there is no such rig.
     pub fn runners(&self, rig: &RigName) -> Result<Vec<ProcessRow>, ControlNo> {
         let (known, processes) = self.look(rig)?;
-        let mut processes: BTreeMap<String, ProcessRow> = processes
-            .into_iter()
-            .filter_map(|process| Some((process.runner.as_ref()?.to_string(), process)))
-            .collect();
+        let mut processes: BTreeMap<String, ProcessRow> =
+            processes.into_iter().filter_map(|process| Some((process.runner.as_ref()?.to_string(), process))).collect();
         let mut rows: Vec<ProcessRow> = Vec::new();
         for listed in known.settings.settings.runners {
             let nothing_known = || ProcessRow {
@@ -500,7 +498,8 @@ impl Control {
     /// # Errors
     /// Where the store cannot be read.
     pub fn all_to_be_sent(&self) -> Result<(), ControlNo> {
-        let ids: Vec<i64> = self.store().read(|connection| all(connection, "SELECT id FROM rigs", (), |row| row.get(0)))?;
+        let ids: Vec<i64> =
+            self.store().read(|connection| all(connection, "SELECT id FROM rigs", (), |row| row.get(0)))?;
         self.unsent.lock().unwrap_or_else(PoisonError::into_inner).extend(ids);
         self.changed();
         Ok(())
@@ -711,15 +710,7 @@ fn give(
     transaction.execute(
         "INSERT INTO runners (rig, name, key, boot, given_s, ends_s, heard_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
          ON CONFLICT (rig, name) DO UPDATE SET key = ?3, boot = ?4, given_s = ?5, ends_s = ?6, heard_ms = ?7",
-        (
-            id,
-            name,
-            &key,
-            ask.boot.to_string(),
-            at.0.cast_signed(),
-            now.until().0.cast_signed(),
-            now_ms.cast_signed(),
-        ),
+        (id, name, &key, ask.boot.to_string(), at.0.cast_signed(), now.until().0.cast_signed(), now_ms.cast_signed()),
     )?;
     let is_renewal = known.is_some_and(|known| known.key.as_ref() == Some(&key) && known.boot == Some(ask.boot));
     if !is_renewal {
@@ -760,7 +751,9 @@ fn revoke(transaction: &Transaction<'_>, id: i64, key: &str, at: Second) -> Done
 fn sign_next(transaction: &Transaction<'_>, id: i64, now_ms: u64) -> Done<Option<(Account, Second)>> {
     let now = now_ms / 1_000;
     // Rights from before it are over by themselves.
-    let over = now.saturating_sub(limits::CREDENTIAL_VALID.as_millis() / 1_000 + limits::REVOKED_KEPT_FURTHER.as_millis() / 1_000);
+    let over = now.saturating_sub(
+        limits::CREDENTIAL_VALID.as_millis() / 1_000 + limits::REVOKED_KEPT_FURTHER.as_millis() / 1_000,
+    );
     transaction.execute("DELETE FROM revocations WHERE rig = ?1 AND at_s < ?2", (id, over.cast_signed()))?;
     let gone = "DELETE FROM rigs WHERE id = ?1 AND removed_ms < ?2";
     if transaction.execute(gone, (id, (over * 1_000).cast_signed()))? > 0 {

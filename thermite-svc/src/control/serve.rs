@@ -197,7 +197,9 @@ fn owner_in(folder: &DataFolder) -> Result<(String, bool), ControlFault> {
     let fault = |why: String| ControlFault::File { file: file.display().to_string(), why };
     match fs::read_to_string(&file) {
         Ok(text) if has_shape(text.trim(), OWNER_PREFIX) => Ok((text.trim().to_owned(), false)),
-        Ok(_) => Err(fault("it does not hold an owner's token; remove it, and the next start makes a new one".to_owned())),
+        Ok(_) => {
+            Err(fault("it does not hold an owner's token; remove it, and the next start makes a new one".to_owned()))
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let secret = fresh(OWNER_PREFIX).map_err(|cause| fault(format!("no random bytes: {cause}")))?;
             folder.write_private(OWNER_TOKEN, format!("{secret}\n").as_bytes())?;

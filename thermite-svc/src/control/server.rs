@@ -59,9 +59,8 @@ const RIG_SEES: [&str; 3] = ["/v1/rigs/{rig}", "/v1/rigs/{rig}/settings", "/v1/r
 /// Where the threads or the socket cannot be had.
 pub fn start(control: Arc<Control>, listener: TcpListener, workers: usize) -> std::io::Result<Server> {
     let control = Data::from(control);
-    let server = HttpServer::new(move || {
-        App::new().app_data(control.clone()).wrap(from_fn(token_first)).configure(routes)
-    });
+    let server =
+        HttpServer::new(move || App::new().app_data(control.clone()).wrap(from_fn(token_first)).configure(routes));
     Ok(server
         .workers(workers)
         .disable_signals()

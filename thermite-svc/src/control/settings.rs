@@ -127,7 +127,8 @@ fn certificates(file: Option<PathBuf>) -> Result<(PathBuf, String), SettingFault
     };
     let file = file.ok_or_else(|| fault("not set".to_owned()))?;
     let shown = file.display();
-    let text = std::fs::read_to_string(&file).map_err(|error| fault(format!("{shown}, which cannot be read ({error})")))?;
+    let text =
+        std::fs::read_to_string(&file).map_err(|error| fault(format!("{shown}, which cannot be read ({error})")))?;
     if !text.contains("-----BEGIN CERTIFICATE-----") || text.contains("PRIVATE KEY") {
         return Err(fault(format!("{shown}, which does not hold certificates alone")));
     }
@@ -188,10 +189,14 @@ mod tests {
         };
         let ca = file("ca.pem", "-----BEGIN CERTIFICATE-----\n");
         let (empty, key) = (file("empty", ""), file("key", "-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----"));
-        let good = [("HOME", "/home/x"), ("THERMITE_NATS_URL", "tls://bus:4222"), ("THERMITE_NATS_CA_FILE", ca.as_str())];
+        let good =
+            [("HOME", "/home/x"), ("THERMITE_NATS_URL", "tls://bus:4222"), ("THERMITE_NATS_CA_FILE", ca.as_str())];
         let settings = read(&good).unwrap();
         assert_eq!(settings.folder, PathBuf::from("/home/x/.local/share/thermite-control"));
-        assert_eq!((settings.listen.to_string().as_str(), settings.nats_url.as_str()), (DEFAULT_LISTEN, "tls://bus:4222"));
+        assert_eq!(
+            (settings.listen.to_string().as_str(), settings.nats_url.as_str()),
+            (DEFAULT_LISTEN, "tls://bus:4222")
+        );
 
         for (name, value, says) in [
             ("THERMITE_NATS_URL", "", "THERMITE_NATS_URL (--nats-url) is not set"),
@@ -209,7 +214,10 @@ mod tests {
             let mut set: Vec<_> = good.into_iter().filter(|(known, _)| *known != name).collect();
             set.push((name, value));
             let fault = read(&set).unwrap_err().to_string();
-            assert!(fault.contains(says) && !fault.contains('\n') && !fault.contains("secret"), "{name}={value}: {fault}");
+            assert!(
+                fault.contains(says) && !fault.contains('\n') && !fault.contains("secret"),
+                "{name}={value}: {fault}"
+            );
         }
     }
 }

@@ -193,10 +193,7 @@ impl Store {
     }
 
     /// Reads.
-    pub(super) fn read<T>(
-        &self,
-        how: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-    ) -> Result<T, RecordsFault> {
+    pub(super) fn read<T>(&self, how: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, RecordsFault> {
         how(&self.connection).map_err(|cause| RecordsFault(format!("{}: {cause}", self.file.display())))
     }
 }

@@ -18,9 +18,9 @@ use super::super::words::{
 };
 use super::rig_in;
 use crate::bus::subjects::RigName;
+use crate::server::etag;
 use crate::server::problem::Problem;
 use crate::server::request::{self, Body, Query, part};
-use crate::server::etag;
 
 /// Says that control answers and reads its store.
 #[utoipa::path(get, path = "/healthz", operation_id = "healthz", tag = "health", security(()), responses(
@@ -199,7 +199,11 @@ pub(super) async fn remove_runner(
     params(("rig" = RigName, Path, description = "the rig")),
     responses((status = 200, description = "it is free", body = Removed), (status = 404, description = "no such rig")),
 )]
-pub(super) async fn remove_core(request: HttpRequest, control: Data<Control>, by: By) -> Result<Json<Removed>, Problem> {
+pub(super) async fn remove_core(
+    request: HttpRequest,
+    control: Data<Control>,
+    by: By,
+) -> Result<Json<Removed>, Problem> {
     let rig = rig_in(&request)?;
     Ok(Json(control.into_inner().remove_core(by, rig).await?))
 }
