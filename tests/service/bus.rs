@@ -7,6 +7,7 @@ mod harness;
 mod link;
 pub(crate) mod nats;
 mod plain_nats;
+mod processes;
 mod rights;
 mod settings;
 

@@ -85,6 +85,8 @@ pub const TICKETS_KEPT: usize = 64;
 pub const RUNNER_TELL_EVERY: Span = Span::seconds(1);
 /// How long the core waits before it tries an ask again that could not be sent, or that was answered with nothing.
 pub const RUNNER_RETRY_EVERY: Span = Span::millis(500);
+/// How often the core looks for new output of a development run on a runner.
+pub const RUNNER_OUTPUT_EVERY: Span = Span::millis(250);
 /// What one ask brings of a development run's output, in bytes.
 pub const RUNNER_OUTPUT_BYTES_MAX: u32 = 256 * 1024;
 /// How long bringing commits and model files to a runner and laying them out may take, before a start (rule A5).

@@ -20,6 +20,7 @@ mod man;
 mod noise;
 mod replay;
 mod run;
+pub(crate) mod runners;
 mod runs;
 pub(crate) mod say;
 mod serve;
@@ -27,6 +28,7 @@ pub(crate) mod show;
 mod split;
 mod status;
 pub(crate) mod stop;
+mod supervisor;
 mod token;
 mod top;
 pub(crate) mod verdict;
@@ -97,6 +99,8 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Serve this machine's CPUs or GPUs as a rig
     Serve(serve::ServeArgs),
+    /// Answer a rig's core on another machine as one of its runners
+    Supervisor(supervisor::SupervisorArgs),
     /// Launch and measure on this machine for a runner's supervisor
     Harness(harness::HarnessArgs),
     /// Serve and ask control: rigs' rights on the bus, their runners, their settings
@@ -121,9 +125,11 @@ enum Command {
     Noise(OnRig<noise::NoiseArgs>),
     /// Show which cards are the judge's and which the lanes', or set it
     Split(OnRig<split::SplitArgs>),
-    /// Have a device finish what it has and take nothing more
+    /// Show the rig's runners on other machines, or set them
+    Runners(OnRig<runners::RunnersArgs>),
+    /// Have a device or runner finish what it has and take nothing more
     Drain(OnRig<split::DrainArgs>),
-    /// Let a drained device take work again
+    /// Let a drained device or runner take work again
     Undrain(OnRig<split::DrainArgs>),
     /// Say why something waits, or came out as it did
     Why(OnRig<why::WhyArgs>),
@@ -247,6 +253,7 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
         Command::Doctor(args) => doctor::doctor(args, say),
         Command::Serve(args) => serve::serve(args, say),
         Command::Control(args) => control::control(args, say),
+        Command::Supervisor(args) => supervisor::supervisor(args, say),
         Command::Harness(args) => harness::harness(args, say),
         Command::Run(OnRig { args, reach }) => run::run(args, || reach.client(), say),
         Command::Judge(OnRig { args, reach }) => judge::judge(args, || reach.client(), say),
@@ -257,6 +264,7 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
         Command::Status(OnRig { args, reach }) => status::status(args, &reach.client()?, say),
         Command::Noise(OnRig { args, reach }) => noise::noise(args, &reach.client()?, say),
         Command::Split(OnRig { args, reach }) => split::split(args, &reach.client()?, say),
+        Command::Runners(OnRig { args, reach }) => runners::runners(args, &reach.client()?, say),
         Command::Drain(OnRig { args, reach }) => split::drain(args, true, &reach.client()?, say),
         Command::Undrain(OnRig { args, reach }) => split::drain(args, false, &reach.client()?, say),
         Command::Why(OnRig { args, reach }) => why::why(args, &reach.client()?, say),

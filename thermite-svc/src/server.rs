@@ -9,6 +9,8 @@
 //! | `POST /v1/runs` | [`bodies::StartRun`]; 201, `Location` |
 //! | `GET /v1/rig/settings` | what may be set while it runs, and the rest; `ETag`, `If-None-Match` (304) |
 //! | `PUT /v1/rig/settings` | [`settings::Settings`]; `If-Match` (412) |
+//! | `GET /v1/rig/runners` | its runners on other machines and who waits for one; `ETag` |
+//! | `PUT /v1/rig/runners` | all of them: [`thermite_core::runners::ProcessAsk`], a list; `If-Match` (412) |
 //! | `GET /v1/runs?after=&limit=`, `GET /v1/runs/{run}` | runs |
 //! | `POST /v1/runs/{run}/pause`, `resume`, `end` | 200 once it is so |
 //! | `POST /v1/runs/{run}/lanes/{n}/dev-runs` | [`bodies::AskDevRun`]; 202, `Location`, [`bodies::Queued`] |
@@ -52,6 +54,7 @@ pub mod openapi;
 pub mod output;
 pub mod problem;
 pub(crate) mod request;
+pub mod runners;
 mod runs;
 pub mod settings;
 pub mod split;
@@ -163,6 +166,11 @@ fn routes(config: &mut web::ServiceConfig) {
             other("/v1/rig/settings", "GET, HEAD, PUT")
                 .route(look().to(settings::read))
                 .route(web::put().to(settings::set)),
+        )
+        .service(
+            other("/v1/rig/runners", "GET, HEAD, PUT")
+                .route(look().to(runners::read))
+                .route(web::put().to(runners::set)),
         )
         .service(read_only("/v1/runs/{run}", look().to(runs::one)))
         .service(other("/v1/runs/{run}/pause", "POST").route(web::post().to(runs::pause)))

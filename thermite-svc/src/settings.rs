@@ -112,7 +112,6 @@ impl Settings {
     pub fn read(given: Given, environment: impl Fn(&str) -> Option<String>) -> Result<Settings, SettingFault> {
         // An empty variable is one that is not set: the shells of service units leave such behind.
         let environment = |name: &str| environment(name).filter(|value| !value.is_empty());
-        let lane_uid_base = number(&environment, "THERMITE_UID_BASE", 61_000, 1, 4_000_000_000)?;
         let wait_most = limits::DEV_RUN_WAIT_MAX.as_millis() / 1_000;
         let wait = number(&environment, "THERMITE_DEV_RUN_WAIT", wait_most, 1, 86_400)?;
         let lanes = number(&environment, "THERMITE_LANES", u64::from(LANE_MAX), 1, u64::from(LANE_MAX))?;
@@ -120,7 +119,7 @@ impl Settings {
             folder: data_folder(given.folder, &environment)?,
             listen: listen(given.listen, given.listen_open, &environment)?,
             http_workers: number(&environment, "THERMITE_HTTP_WORKERS", 2, 1, 64)? as usize,
-            lane_uid_base: lane_uid_base as u32,
+            lane_uid_base: uid_base(&environment)?,
             containment: containment(&environment)?,
             log: log(&environment)?,
             device_locks: device_locks(&environment)?,
@@ -169,6 +168,10 @@ pub fn data_folder(
             expected: "a folder, such as /var/lib/thermite".to_owned(),
         }),
     }
+}
+
+fn uid_base(environment: &impl Fn(&str) -> Option<String>) -> Result<u32, SettingFault> {
+    Ok(number(environment, "THERMITE_UID_BASE", 61_000, 1, 4_000_000_000)? as u32)
 }
 
 fn containment(environment: &impl Fn(&str) -> Option<String>) -> Result<Wanted, SettingFault> {

@@ -5,3 +5,5 @@ pub mod journal;
 pub mod key;
 pub mod line_file;
 pub mod rights;
+pub mod run;
+pub mod slot;

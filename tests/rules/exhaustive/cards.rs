@@ -487,6 +487,7 @@ impl Cards {
     fn pool_wants(&mut self, setup: &Setup, effects: Vec<PoolEffect>) {
         for effect in effects {
             match effect {
+                PoolEffect::RunnerLeft { .. } => unreachable!("cards are no runners"),
                 PoolEffect::InLine { lane, dev_run, ahead } => {
                     self.lane_gets(setup, lane, LaneInput::InLine { dev_run, ahead });
                 }

@@ -257,9 +257,10 @@ fn asks() -> Vec<Ask> {
         lane: LaneId::new(3).unwrap(),
         argv: vec!["cargo".into(), "bench".into()],
         env: vec![("A".into(), "1".into())],
-        contract: Contract::default(),
+        contract: Box::default(),
         limit: Some(Span::minutes(5)),
         commit: "0123456789abcdef0123456789abcdef01234567".into(),
+        models: Vec::new(),
     };
     let of = StepOf { job: Arc::new(job()), stage: StageKind::Confirmation, attempt: 2 };
     let step = Document(r#"{"step":"prepare"}"#.into());
@@ -297,6 +298,7 @@ fn job() -> JobSpec {
                 timer: Timer::Wall,
                 editable: vec!["src/**".into()],
                 artefacts: Vec::new(),
+                models: Vec::new(),
                 contract: Contract::default(),
             },
             kit_hash: "ee".repeat(32),

@@ -53,7 +53,7 @@ fn bulk_goes_over_a_connection_of_its_own() {
 
         let chunk = vec![7_u8; 512 * 1024];
         let length = loop {
-            match core.bulk.ask::<_, u64>(&box_2(), chunk.clone()).await {
+            match core.bulk.ask_anything::<_, u64>(&box_2(), chunk.clone()).await {
                 Ok(length) => break length,
                 Err(fault) => assert!(matches!(fault, LinkFault::Down | LinkFault::NoAnswer), "{fault}"),
             }

@@ -256,6 +256,8 @@ fn check_facts(house: &House, asked: &[(Kind, String)]) {
             | LogEntry::BlocksDisturbed { .. }
             | LogEntry::BuildStarted { .. }
             | LogEntry::SplitSet { .. }
+            | LogEntry::RunnersSet { .. }
+            | LogEntry::RunnerMet { .. }
             | LogEntry::DeviceDrained { .. }
             | LogEntry::DeviceUndrained { .. }
             | LogEntry::RigRestored { .. }

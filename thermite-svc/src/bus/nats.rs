@@ -10,12 +10,14 @@ use futures_util::future::{BoxFuture, LocalBoxFuture};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
-use thermite_actors::ports::{BringFault, LinkFault, RunnerLink};
+use thermite_actors::host::bulk::Bringer;
+use thermite_actors::ports::{BringFault, BulkLink, LinkFault, RunnerLink};
 use thermite_core::ids::RunId;
 use thermite_core::limits;
 use thermite_core::time::Span;
+use thermite_core::wire::bulk::{BulkAnswer, BulkAsk};
 use thermite_core::wire::{Answer, Ask, ProcessName};
 
 use super::asking::{self, AskFault};
@@ -136,9 +138,31 @@ impl RunnerLink for NatsLink {
     }
 }
 
+impl BulkLink for BulkConnection {
+    fn ask(&self, to: &ProcessName, ask: BulkAsk) -> LocalBoxFuture<'static, Result<BulkAnswer, LinkFault>> {
+        self.ask_anything(to, ask)
+    }
+}
+
+impl Bringing for Bringer {
+    fn bring(
+        &self,
+        to: &ProcessName,
+        run: RunId,
+        commits: Vec<String>,
+    ) -> LocalBoxFuture<'static, Result<(), BringFault>> {
+        let (bringer, to) = (self.clone(), to.clone());
+        Box::pin(async move {
+            let brought = bringer.bring(&to, run, &commits).await?;
+            debug!(%to, ?brought, "commits were brought");
+            Ok(())
+        })
+    }
+}
+
 impl BulkConnection {
     /// Asks a process for bulk, once.
-    pub fn ask<Q, A>(&self, to: &ProcessName, question: Q) -> LocalBoxFuture<'static, Result<A, LinkFault>>
+    pub fn ask_anything<Q, A>(&self, to: &ProcessName, question: Q) -> LocalBoxFuture<'static, Result<A, LinkFault>>
     where
         Q: Serialize + Send + Sync + 'static,
         A: DeserializeOwned + Send + 'static,

@@ -62,6 +62,13 @@ struct At {
     is_here: bool,
 }
 
+impl At {
+    /// Another one with each coming and going.
+    fn stamp(self) -> u64 {
+        2 * self.met + u64::from(self.is_here)
+    }
+}
+
 impl HarnessLink {
     /// A way to the harness of `rig` whose socket is `socket`.
     pub fn new(socket: &Path, rig: &str) -> HarnessLink {
@@ -79,6 +86,13 @@ impl HarnessLink {
     /// Whether the harness is here.
     pub fn is_here(&self) -> bool {
         self.0.at.borrow().is_here
+    }
+
+    /// Answers when a harness comes or goes after `seen`; what is so then. 0 has seen nothing.
+    pub async fn changed(&self, seen: u64) -> (u64, bool) {
+        let mut at = self.0.at.subscribe();
+        let told = at.wait_for(|at| at.stamp() != seen).await;
+        told.map_or((seen, false), |at| (at.stamp(), at.is_here))
     }
 
     /// Answers once a harness is here; how many devices it serves.
@@ -416,13 +430,20 @@ impl TargetDriver for HarnessDevice {
         })
     }
 
+    /// A harness that goes away is no fault of the device: the next one is asked.
     fn at_fault(&self) -> LocalBoxFuture<'static, DeviceFault> {
-        let answer = self.ask(Ask::AtFault);
+        let device = self.clone();
         Box::pin(async move {
-            match answer.await {
-                Some(Answer::AtFault(fault)) => fault.into(),
-                Some(other) => DeviceFault::from(FaultSaid::Other(not_understood(&other))),
-                None => DeviceFault::Lost(AWAY.to_owned()),
+            loop {
+                match device.ask(Ask::AtFault).await {
+                    Some(Answer::AtFault(fault)) => return fault.into(),
+                    Some(other) => return DeviceFault::from(FaultSaid::Other(not_understood(&other))),
+                    None => {
+                        // It may have gone this very moment, and be said to be here for as long as this task runs.
+                        tokio::task::yield_now().await;
+                        device.link.came().await;
+                    }
+                }
             }
         })
     }

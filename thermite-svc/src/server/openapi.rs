@@ -13,7 +13,7 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoParams, Modify, OpenApi};
 
 use super::problem::{MEDIA_TYPE, Problem};
-use super::{dev_runs, events, health, jobs, noise, output, runs, settings, split, tokens, why};
+use super::{dev_runs, events, health, jobs, noise, output, runners, runs, settings, split, tokens, why};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -30,6 +30,8 @@ use super::{dev_runs, events, health, jobs, noise, output, runs, settings, split
         runs::rig,
         settings::read,
         settings::set,
+        runners::read,
+        runners::set,
         runs::list,
         runs::start,
         runs::one,

@@ -80,6 +80,8 @@ pub struct SupervisorSettings {
     pub harness: PathBuf,
     /// How it comes to the bus.
     pub way: BusWay,
+    /// As the harness's: whose account works in what is laid out.
+    pub lane_uid_base: u32,
     /// What is logged.
     pub log: String,
 }
@@ -125,7 +127,8 @@ impl SupervisorSettings {
         let way = way(&environment)?;
         let data = data_folder(data, &environment)?;
         let harness = harness_dir(&environment, &data)?;
-        Ok(SupervisorSettings { rig, process, harness, data, way, log: super::log(&environment)? })
+        let lane_uid_base = super::uid_base(&environment)?;
+        Ok(SupervisorSettings { rig, process, harness, data, way, lane_uid_base, log: super::log(&environment)? })
     }
 
     /// The supervisor's part of the data folder.
