@@ -3,6 +3,8 @@
 use std::future::Future;
 
 mod codec;
+mod control;
+mod desk;
 mod harness;
 mod link;
 pub(crate) mod nats;
