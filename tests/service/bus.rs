@@ -3,6 +3,7 @@
 use std::future::Future;
 
 mod codec;
+mod deploy;
 mod harness;
 mod link;
 pub(crate) mod nats;
