@@ -17,6 +17,8 @@ mod pool;
 mod readiness;
 mod record;
 mod runner;
+mod runner_bus;
+mod runners;
 mod scenario;
 mod scripted;
 mod settled;

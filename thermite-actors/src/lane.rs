@@ -19,7 +19,7 @@ use thermite_core::time::Span;
 
 use crate::alarm::Alarm;
 use crate::input_log::Traced;
-use crate::member::{StartDevRun, ToMember};
+use crate::member::{EndKept, StartDevRun, ToMember};
 use crate::outbox::{Append, Outbox};
 use crate::pool::{JoinLine, PoolActor, ToPool};
 use crate::ports::{Clock, InputLog};
@@ -214,6 +214,9 @@ impl LaneActor {
 
     fn answer_end(&mut self, dev_run: DevRunId, end: &DevRunEnd) {
         info!(lane = %self.id, %dev_run, ?end, "development run ended");
+        for kept in self.roster.all().into_iter().filter_map(|(_, doors)| doors.kept) {
+            kept.do_send(EndKept { dev_run });
+        }
         if let Some(under_way) = self.under_way.take() {
             for ender in under_way.enders {
                 drop(ender.send(end.clone()));

@@ -11,6 +11,7 @@ mod door;
 mod events;
 #[cfg(feature = "host")]
 pub mod host;
+pub mod in_process;
 mod input_log;
 mod judge_queue;
 mod lane;
@@ -21,7 +22,9 @@ mod pool;
 pub mod ports;
 pub mod rig;
 mod roster;
+pub mod runner;
 pub mod runners;
+pub mod slot;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod view;

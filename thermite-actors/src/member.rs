@@ -6,7 +6,7 @@ use actix::prelude::*;
 
 use thermite_core::dev_run::DevRunSpec;
 use thermite_core::device::{DeviceInput, DeviceView};
-use thermite_core::ids::HoldId;
+use thermite_core::ids::{DevRunId, HoldId};
 use thermite_core::job::JobSpec;
 use thermite_core::job::StageKind;
 use thermite_core::readiness::Reading;
@@ -65,6 +65,14 @@ pub struct LookAtLeftovers;
 #[rtype(result = "StopProof")]
 pub struct EndLeftovers;
 
+/// The end of a development run is in the log: a runner that keeps it may forget it (docs/bus.md).
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct EndKept {
+    /// The development run.
+    pub dev_run: DevRunId,
+}
+
 /// What a member is and does.
 #[derive(Clone, Debug, PartialEq, MessageResponse)]
 pub struct MemberLook {
@@ -97,6 +105,8 @@ pub struct MemberDoors {
     pub leftovers: Recipient<LookAtLeftovers>,
     /// For the rig's end.
     pub end_leftovers: Recipient<EndLeftovers>,
+    /// For ends that are in the log; none where nobody waits for that.
+    pub kept: Option<Recipient<EndKept>>,
 }
 
 impl MemberDoors {
@@ -118,6 +128,7 @@ impl MemberDoors {
             look: member.clone().recipient(),
             leftovers: member.clone().recipient(),
             end_leftovers: member.clone().recipient(),
+            kept: None,
         }
     }
 }

@@ -537,6 +537,8 @@ pub trait RemoteOutputs {
     fn taken(&self, dev_run: DevRunId) -> u64;
     /// Takes what a runner gave. What does not follow on what there is was asked for twice, and is left out.
     fn take(&self, dev_run: DevRunId, slice: OutputSlice) -> LocalBoxFuture<'static, Result<(), RecordsFault>>;
+    /// Nothing more will come of it: who reads it need not wait.
+    fn end(&self, dev_run: DevRunId);
 }
 
 /// A runner's memory of its grants, one file a runner (docs/bus.md).

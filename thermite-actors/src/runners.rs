@@ -9,7 +9,7 @@ use actix::prelude::*;
 use tracing::{debug, info};
 
 use thermite_core::contract::Target;
-use thermite_core::device::MemberEvent;
+use thermite_core::device::{DeviceView, MemberEvent};
 use thermite_core::ids::{HoldId, MemberId};
 use thermite_core::log::LogEntry;
 use thermite_core::pool::PoolInput;
@@ -26,6 +26,7 @@ use crate::outbox::{Append, Outbox, Recall};
 use crate::pool::{PoolActor, ToPool};
 use crate::ports::{Clock, DeviceFacts, InputLog};
 use crate::roster::Roster;
+use crate::view::RigHappening;
 
 mod none;
 
@@ -72,6 +73,7 @@ pub struct RunnerEars {
     pub(crate) judge: Addr<JudgeQueueActor>,
     pub(crate) clock: Rc<dyn Clock>,
     pub(crate) inputs: Rc<dyn InputLog>,
+    /// Also for an actor of a local device that plays a runner's part in tests.
     pub(crate) events: Rc<Events>,
 }
 
@@ -90,6 +92,11 @@ impl RunnerEars {
     /// The judge may ask for steps under the hold of that number.
     pub fn stage_opened(&self, number: u64) {
         self.judge.do_send(StageOpened { hold: HoldId { member: self.member, number } });
+    }
+
+    /// What it does, for whoever listens to the rig: each time that changes.
+    pub fn stands(&self, state: DeviceView) {
+        self.events.tell(RigHappening::Device { member: self.member, state });
     }
 
     /// The rig's clock.

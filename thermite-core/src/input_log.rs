@@ -15,6 +15,7 @@ use crate::lane::{Ask, Lane, LaneEffect, LaneInput};
 use crate::pool::{Pool, PoolEffect, PoolInput};
 use crate::refusal::{InfrastructureFailure, Refusal};
 use crate::run::RunState;
+use crate::runner::{Runner, RunnerEffect, RunnerInput};
 use crate::stage::{Directive, Stage, StageEnd, StagePlan, StageStep, StepReport};
 use crate::time::Moment;
 use crate::verdict::Verdict;
@@ -38,6 +39,8 @@ pub enum MachineId {
     Judge,
     /// A local device.
     Device(MemberId),
+    /// A runner, as the core sees it.
+    Runner(MemberId),
     /// A lane.
     Lane(LaneId),
     /// An attempt at a stage, by its hold.
@@ -50,6 +53,7 @@ impl fmt::Display for MachineId {
             MachineId::Pool => f.write_str("the pool"),
             MachineId::Judge => f.write_str("the judge queue"),
             MachineId::Device(member) => member.fmt(f),
+            MachineId::Runner(member) => write!(f, "the runner at place {}", member.0),
             MachineId::Lane(lane) => lane.fmt(f),
             MachineId::Stage(hold) => write!(f, "the stage under {hold}"),
         }
@@ -95,6 +99,16 @@ pub enum DeviceTakes {
     Time,
     /// An input.
     Input(DeviceInput),
+}
+
+/// What a runner's machine takes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunnerTakes {
+    /// Time alone.
+    Time,
+    /// An input.
+    Input(RunnerInput),
 }
 
 /// What a pool takes.
@@ -241,6 +255,8 @@ pub trait Machine: Clone + PartialEq {
 pub enum State {
     /// A device's.
     Device(Device),
+    /// A runner's.
+    Runner(Box<Runner>),
     /// The pool's.
     Pool(Pool),
     /// The judge queue's.
@@ -263,6 +279,15 @@ pub enum Step {
         takes: DeviceTakes,
         /// What it gave.
         gave: Gave<DeviceEffect>,
+    },
+    /// A runner.
+    Runner {
+        /// Which.
+        of: MemberId,
+        /// What it took.
+        takes: RunnerTakes,
+        /// What it gave.
+        gave: Gave<RunnerEffect>,
     },
     /// The pool.
     Pool {
@@ -303,6 +328,7 @@ impl Step {
     pub fn machine(&self) -> MachineId {
         match self {
             Step::Device { of, .. } => MachineId::Device(*of),
+            Step::Runner { of, .. } => MachineId::Runner(*of),
             Step::Pool { .. } => MachineId::Pool,
             Step::Judge { .. } => MachineId::Judge,
             Step::Lane { of, .. } => MachineId::Lane(*of),
@@ -389,6 +415,28 @@ impl Machine for Device {
 
     fn step(&self, takes: DeviceTakes, gave: Gave<DeviceEffect>) -> Step {
         Step::Device { of: self.member(), takes, gave }
+    }
+}
+
+impl Machine for Runner {
+    type Takes = RunnerTakes;
+    type Gives = Gave<RunnerEffect>;
+
+    fn take(&mut self, now: Moment, takes: RunnerTakes) -> Gave<RunnerEffect> {
+        let mut effects = self.advance(now); // Deadlines first: a late answer must not change an outcome.
+        match takes {
+            RunnerTakes::Time => {}
+            RunnerTakes::Input(input) => effects.extend(self.handle(now, input)),
+        }
+        effects.into()
+    }
+
+    fn told(self) -> State {
+        State::Runner(Box::new(self))
+    }
+
+    fn step(&self, takes: RunnerTakes, gave: Gave<RunnerEffect>) -> Step {
+        Step::Runner { of: self.member(), takes, gave }
     }
 }
 

@@ -19,6 +19,7 @@ mod man;
 mod noise;
 mod replay;
 mod run;
+pub(crate) mod runners;
 mod runs;
 pub(crate) mod say;
 mod serve;
@@ -121,9 +122,11 @@ enum Command {
     Noise(OnRig<noise::NoiseArgs>),
     /// Show which cards are the judge's and which the lanes', or set it
     Split(OnRig<split::SplitArgs>),
-    /// Have a device finish what it has and take nothing more
+    /// Show the rig's runners on other machines, or set them
+    Runners(OnRig<runners::RunnersArgs>),
+    /// Have a device or runner finish what it has and take nothing more
     Drain(OnRig<split::DrainArgs>),
-    /// Let a drained device take work again
+    /// Let a drained device or runner take work again
     Undrain(OnRig<split::DrainArgs>),
     /// Say why something waits, or came out as it did
     Why(OnRig<why::WhyArgs>),
@@ -257,6 +260,7 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
         Command::Status(OnRig { args, reach }) => status::status(args, &reach.client()?, say),
         Command::Noise(OnRig { args, reach }) => noise::noise(args, &reach.client()?, say),
         Command::Split(OnRig { args, reach }) => split::split(args, &reach.client()?, say),
+        Command::Runners(OnRig { args, reach }) => runners::runners(args, &reach.client()?, say),
         Command::Drain(OnRig { args, reach }) => split::drain(args, true, &reach.client()?, say),
         Command::Undrain(OnRig { args, reach }) => split::drain(args, false, &reach.client()?, say),
         Command::Why(OnRig { args, reach }) => why::why(args, &reach.client()?, say),

@@ -16,10 +16,11 @@ use uuid::Uuid;
 
 use thermite_actors::noise::DeviceNoise;
 use thermite_actors::ports::OutputSlice;
-use thermite_actors::view::{DevRunRow, JobRow, RigView, RunRow, SplitView};
+use thermite_actors::view::{DevRunRow, JobRow, RigView, RunRow, RunnersView, SplitView};
 use thermite_core::ids::{DevRunId, JobId, RunId};
 use thermite_core::job::StageKind;
 use thermite_core::limits;
+use thermite_core::runners::ProcessAsk;
 use thermite_core::split::SplitAsk;
 use thermite_core::why::Explanation;
 use thermite_svc::folder::{Endpoint, OWNER_TOKEN};
@@ -314,6 +315,16 @@ impl Client {
     /// Sets the split where its revision is still that one; answers once it is in force.
     pub(crate) fn set_split(&self, new: &SplitAsk, read: u64) -> Result<SplitView, Fault> {
         self.put("/v1/split", new, Some(read))
+    }
+
+    /// The rig's runners on other machines.
+    pub(crate) fn runners(&self) -> Result<RunnersView, Fault> {
+        self.get("/v1/rig/runners")
+    }
+
+    /// Sets them where their revision is still that one; answers once they are in force.
+    pub(crate) fn set_runners(&self, list: &[ProcessAsk], read: u64) -> Result<RunnersView, Fault> {
+        self.put("/v1/rig/runners", &list, Some(read))
     }
 
     /// Drains a device, or undoes that.

@@ -19,7 +19,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use thermite_actors::ports::{Batch, Checkpoint, FromRecords, Past, Records, RecordsFault, WhichEnded};
-use thermite_actors::view::{DevRunStatus, JobStatus, RigEvent, RigHappening, RigView};
+use thermite_actors::view::{DevRunStatus, JobStatus, RigEvent, RigHappening, RigView, RunnerRow};
 use thermite_core::blame::Disturbance;
 use thermite_core::block::TriedBlock;
 use thermite_core::dev_run::DevRunEnd;
@@ -28,13 +28,24 @@ use thermite_core::ids::{HoldId, Holder, MemberId};
 use thermite_core::job::JobOutcome;
 use thermite_core::log::LogEntry;
 use thermite_core::refusal::InfrastructureFailure;
+use thermite_core::runner::RunnerState;
 use thermite_core::time::Moment;
 use tokio::sync::broadcast;
 
 use devices::DeviceFigures;
 
 const OUTCOMES: [&str; 5] = ["win", "no_gain", "undecided", "change_failed", "no_verdict"];
-const ENDS: [&str; 7] = ["exited", "limit_reached", "cancelled", "gave_up", "not_started", "not_proved", "rig_ended"];
+const ENDS: [&str; 9] = [
+    "exited",
+    "limit_reached",
+    "cancelled",
+    "gave_up",
+    "not_started",
+    "not_proved",
+    "rig_ended",
+    "new_split",
+    "runner_lost",
+];
 const FAILURES: [&str; 11] = [
     "stayed_busy",
     "too_many_thrown",
@@ -68,6 +79,7 @@ pub struct Metrics {
     busy: Seconds,
     held: Levels,
     devices: Levels,
+    runners: Levels,
     waiters: Levels,
     oldest: Ages,
     refused: Counter,
@@ -103,6 +115,7 @@ impl Metrics {
             busy: Family::default(),
             held: Family::default(),
             devices: Family::default(),
+            runners: Family::default(),
             waiters: Family::default(),
             oldest: Family::default(),
             refused: Counter::default(),
@@ -153,6 +166,7 @@ impl Metrics {
         registry.register_with_unit("busy", "How long devices were held, by holder", Unit::Seconds, self.busy.clone());
         registry.register("held_devices", "Devices held now, by holder", self.held.clone());
         registry.register("devices", "Devices now, by state", self.devices.clone());
+        registry.register("runners", "Runners on other machines now, by state", self.runners.clone());
         registry.register("waiters", "What waits now, by kind", self.waiters.clone());
         registry.register_with_unit(
             "oldest_waiter_age",
@@ -251,6 +265,10 @@ impl Metrics {
         for state in ["sweeping", "ready", "held", "stopping", "out", "quarantined"] {
             set(&self.devices, "state", state, states.clone().filter(|is| *is == state).count());
         }
+        let states = view.runners.runners.iter().map(runner_state);
+        for state in ["free", "busy", "away", "not_taking"] {
+            set(&self.runners, "state", state, states.clone().filter(|is| *is == state).count());
+        }
         let holders = view.devices.iter().filter_map(|device| match &device.state {
             DeviceView::Held { by, .. } => Some(holder(*by)),
             DeviceView::Sweeping
@@ -297,6 +315,21 @@ impl Metrics {
         self.each_device.look(view);
         self.overlooked.inc_by(view.overlooked.saturating_sub(self.overlooked.get()));
         self.records_fault.set(i64::from(view.records_fault.is_some()));
+    }
+}
+
+fn runner_state(row: &RunnerRow) -> &'static str {
+    match (&row.state, row.runs.is_some(), row.takes_runs) {
+        (RunnerState::Away { .. }, ..) => "away",
+        (
+            RunnerState::Reconciling | RunnerState::Ready { .. } | RunnerState::Busy { .. } | RunnerState::Unfit { .. },
+            is_held,
+            takes_runs,
+        ) => match (is_held, takes_runs) {
+            (true, _) => "busy",
+            (false, true) => "free",
+            (false, false) => "not_taking",
+        },
     }
 }
 

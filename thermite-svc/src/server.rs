@@ -9,6 +9,8 @@
 //! | `POST /v1/runs` | [`bodies::StartRun`]; 201, `Location` |
 //! | `GET /v1/rig/settings` | what may be set while it runs, and the rest; `ETag`, `If-None-Match` (304) |
 //! | `PUT /v1/rig/settings` | [`settings::Settings`]; `If-Match` (412) |
+//! | `GET /v1/rig/runners` | its runners on other machines and who waits for one; `ETag` |
+//! | `PUT /v1/rig/runners` | all of them: [`thermite_core::runners::ProcessAsk`], a list; `If-Match` (412) |
 //! | `GET /v1/runs?after=&limit=`, `GET /v1/runs/{run}` | runs |
 //! | `POST /v1/runs/{run}/pause`, `resume`, `end` | 200 once it is so |
 //! | `POST /v1/runs/{run}/lanes/{n}/dev-runs` | [`bodies::AskDevRun`]; 202, `Location`, [`bodies::Queued`] |
@@ -38,10 +40,10 @@
 //! makes something takes an `Idempotency-Key`: the same key with the same request is asked once, with another request
 //! it is refused (409).
 
-mod access;
+pub(crate) mod access;
 pub mod bodies;
 mod dev_runs;
-mod etag;
+pub(crate) mod etag;
 pub mod events;
 mod followers;
 mod health;
@@ -51,7 +53,8 @@ pub mod noise;
 pub mod openapi;
 pub mod output;
 pub mod problem;
-mod request;
+pub(crate) mod request;
+pub mod runners;
 mod runs;
 pub mod settings;
 pub mod split;
@@ -164,6 +167,11 @@ fn routes(config: &mut web::ServiceConfig) {
                 .route(look().to(settings::read))
                 .route(web::put().to(settings::set)),
         )
+        .service(
+            other("/v1/rig/runners", "GET, HEAD, PUT")
+                .route(look().to(runners::read))
+                .route(web::put().to(runners::set)),
+        )
         .service(read_only("/v1/runs/{run}", look().to(runs::one)))
         .service(other("/v1/runs/{run}/pause", "POST").route(web::post().to(runs::pause)))
         .service(other("/v1/runs/{run}/resume", "POST").route(web::post().to(runs::resume)))
@@ -209,16 +217,16 @@ fn routes(config: &mut web::ServiceConfig) {
 }
 
 /// GET, and HEAD as its answer without a body.
-fn look() -> actix_web::Route {
+pub(crate) fn look() -> actix_web::Route {
     web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
 }
 
-fn read_only(path: &'static str, route: actix_web::Route) -> actix_web::Resource {
+pub(crate) fn read_only(path: &'static str, route: actix_web::Route) -> actix_web::Resource {
     other(path, "GET, HEAD").route(route)
 }
 
 /// A path whose other methods are answered with what it allows.
-fn other(path: &'static str, allowed: &'static str) -> actix_web::Resource {
+pub(crate) fn other(path: &'static str, allowed: &'static str) -> actix_web::Resource {
     web::resource(path).default_service(web::to(move || async move {
         Err::<HttpResponse, Problem>(Problem::method_not_allowed(allowed))
     }))

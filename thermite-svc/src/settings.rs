@@ -185,7 +185,7 @@ fn containment(environment: &impl Fn(&str) -> Option<String>) -> Result<Wanted, 
 
 /// A level, or `TARGET=LEVEL` with commas between. The log's own reader takes any word for a target, and would then log
 /// nothing of what was meant.
-fn log(environment: &impl Fn(&str) -> Option<String>) -> Result<String, SettingFault> {
+pub(crate) fn log(environment: &impl Fn(&str) -> Option<String>) -> Result<String, SettingFault> {
     let Some(value) = environment("THERMITE_LOG") else { return Ok(DEFAULT_LOG.to_owned()) };
     let is_level = |word: &str| LOG_LEVELS.contains(&word.to_ascii_lowercase().as_str());
     let is_directive = |part: &str| match part.split_once('=') {

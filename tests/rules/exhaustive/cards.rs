@@ -487,6 +487,7 @@ impl Cards {
     fn pool_wants(&mut self, setup: &Setup, effects: Vec<PoolEffect>) {
         for effect in effects {
             match effect {
+                PoolEffect::RunnerLeft { .. } => unreachable!("cards are no runners"),
                 PoolEffect::InLine { lane, dev_run, ahead } => {
                     self.lane_gets(setup, lane, LaneInput::InLine { dev_run, ahead });
                 }
@@ -514,7 +515,6 @@ impl Cards {
                     self.judge_gets(setup, JudgeInput::HoldEnded { hold, how });
                 }
                 PoolEffect::WorkTaken { version } => self.judge_gets(setup, JudgeInput::WorkTaken { version }),
-                PoolEffect::RunnerLeft { .. } => unreachable!("no runner is set here"),
                 PoolEffect::SplitSet { version } => self.is_in_force(setup, version),
                 PoolEffect::Void { hold } => {
                     let void = DeviceInput::Void { number: hold.number };

@@ -76,6 +76,7 @@ impl MemoryInputLog {
         let mut states = self.states.borrow_mut();
         let name = match state {
             State::Device(device) => device.member().to_string(),
+            State::Runner(runner) => runner.member().to_string(),
             State::Pool(_) => "pool".to_owned(),
             State::Lane(lane) => lane.id().to_string(),
             State::Stage(_) => return,

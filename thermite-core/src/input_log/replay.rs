@@ -14,6 +14,7 @@ use crate::judge_queue::JudgeQueue;
 use crate::lane::Lane;
 use crate::limits;
 use crate::pool::Pool;
+use crate::runner::Runner;
 use crate::stage::Stage;
 use crate::time::Moment;
 
@@ -100,6 +101,7 @@ pub enum ReplayFault {
 #[derive(Default)]
 pub struct Replay {
     devices: BTreeMap<MemberId, Device>,
+    runners: BTreeMap<MemberId, Runner>,
     pool: Option<Pool>,
     judge: Option<JudgeQueue>,
     lanes: BTreeMap<LaneId, Lane>,
@@ -133,7 +135,7 @@ impl Replay {
 
     /// What was replayed so far.
     pub fn replayed(&self) -> Replayed {
-        let machines = self.devices.len() + self.lanes.len() + self.stages.len();
+        let machines = self.devices.len() + self.runners.len() + self.lanes.len() + self.stages.len();
         let single = u64::from(self.pool.is_some()) + u64::from(self.judge.is_some());
         Replayed { machines: machines as u64 + single + self.stages_over + self.done.machines, ..self.done }
     }
@@ -181,6 +183,7 @@ impl Replay {
     fn know(&mut self, state: State) -> Result<(), ReplayFault> {
         let id = match &state {
             State::Device(device) => MachineId::Device(device.member()),
+            State::Runner(runner) => MachineId::Runner(runner.member()),
             State::Pool(_) => MachineId::Pool,
             State::Judge(_) => MachineId::Judge,
             State::Lane(lane) => MachineId::Lane(lane.id()),
@@ -198,6 +201,7 @@ impl Replay {
                 true
             }
             State::Device(device) => told(&mut self.devices, device.member(), device),
+            State::Runner(runner) => told(&mut self.runners, runner.member(), *runner),
             State::Lane(lane) => told(&mut self.lanes, lane.id(), lane),
             State::Stage(stage) => told(&mut self.stages, stage.hold(), *stage),
             State::Pool(pool) => self.pool.replace(pool.clone()).is_none_or(|known| known == pool),
@@ -213,6 +217,7 @@ impl Replay {
         let place = (id, at, self.done.inputs);
         match step {
             Step::Device { of, takes, gave } => compare(self.devices.get_mut(&of).ok_or(unknown)?, takes, gave, place),
+            Step::Runner { of, takes, gave } => compare(self.runners.get_mut(&of).ok_or(unknown)?, takes, gave, place),
             Step::Lane { of, takes, gave } => compare(self.lanes.get_mut(&of).ok_or(unknown)?, takes, gave, place),
             Step::Pool { takes, gave } => compare(self.pool.as_mut().ok_or(unknown)?, takes, gave, place),
             Step::Judge { takes, gave } => compare(self.judge.as_mut().ok_or(unknown)?, takes, gave, place),

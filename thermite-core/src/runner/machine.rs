@@ -50,7 +50,6 @@ pub struct Runner {
     /// Every grant up to this one is known to be over.
     over: u64,
     told: Told,
-    fit: Option<WhyNot>,
     /// What it says itself that keeps it from taking work.
     unable: Option<String>,
     /// Why it did not take the last start; the next good check takes this back.
@@ -214,7 +213,6 @@ impl Runner {
             others: BTreeMap::new(),
             over: 0,
             told: Told::Nothing,
-            fit: None,
             unable: None,
             declined: None,
             quarantine: None,
@@ -263,7 +261,6 @@ impl Runner {
                     *kept = true;
                 }
             }
-            RunnerInput::Fit { why } => self.fit = why,
         }
         self.settle(now, out)
     }
@@ -594,7 +591,6 @@ impl Runner {
         let live = self.others.values().any(|other| *other == Other::Live);
         self.quarantine
             .clone()
-            .or_else(|| self.fit.as_ref().map(WhyNot::to_string))
             .or_else(|| self.unable.clone())
             .or_else(|| self.fault.as_ref().map(|(why, _)| why.clone()))
             .or_else(|| self.declined.clone())

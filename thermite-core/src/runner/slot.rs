@@ -112,6 +112,16 @@ impl Slot {
         &self.device
     }
 
+    /// Whether it neither works nor keeps an end.
+    pub fn has_nothing(&self) -> bool {
+        self.grants.is_empty()
+    }
+
+    /// Whether that grant is accepted and not over.
+    pub fn works_on(&self, grant: u64) -> bool {
+        self.grants.get(&grant).is_some_and(|known| !matches!(known.phase, Phase::Over { .. }))
+    }
+
     /// Whether the judge may have a step done under this grant.
     pub fn judge_may(&self, grant: u64) -> bool {
         self.device.judge_may(HoldId { member: self.device.member(), number: grant })

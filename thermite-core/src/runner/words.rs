@@ -6,7 +6,6 @@ use uuid::Uuid;
 use crate::device::{DeviceInput, MemberEvent};
 use crate::hold::StopCause;
 use crate::ids::{DevRunId, Holder};
-use crate::runner::WhyNot;
 use crate::time::Span;
 use crate::wire::{Answer, Document, Ticket};
 
@@ -58,11 +57,6 @@ pub enum RunnerInput {
     Kept {
         /// The grant.
         number: u64,
-    },
-    /// What keeps the core from giving it runs, where something does (rule E9).
-    Fit {
-        /// That.
-        why: Option<WhyNot>,
     },
 }
 

@@ -11,7 +11,10 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Runs", &["start", "pause", "resume", "end"]),
     (
         "Keep a rig",
-        &["serve", "doctor", "noise", "split", "drain", "undrain", "backup", "restore", "token", "tokens", "replay"],
+        &[
+            "serve", "doctor", "noise", "split", "runners", "drain", "undrain", "backup", "restore", "token", "tokens",
+            "replay",
+        ],
     ),
     ("Be a runner of a rig on another machine", &["supervisor", "harness"]),
     ("More", &["completions", "man", "exit-codes", "help"]),

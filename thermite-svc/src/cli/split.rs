@@ -59,8 +59,8 @@ Exit codes: 0 done; 69 refused, or not said yes to; 70 infrastructure.";
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_DRAIN)]
 pub(crate) struct DrainArgs {
-    /// The device, by number or UUID
-    #[arg(value_name = "DEVICE")]
+    /// The device, by number or UUID; a runner by name
+    #[arg(value_name = "DEVICE|RUNNER")]
     device: String,
     /// Print one JSON object
     #[arg(long)]
@@ -71,8 +71,9 @@ const AFTER_DRAIN: &str = "\
 Examples:
   thermite drain 1
   thermite undrain 1
+  thermite drain box-2/1
 
-A drained device finishes the stage or development run it has and takes nothing more, also after a restart, until it is \
+A drained device or runner finishes the stage or development run it has and takes nothing more, also after a restart, until it is \
 undrained.
 
 Exit codes: 0 done; 69 refused, such as where there is no such device; 70 infrastructure.";
@@ -119,14 +120,15 @@ pub(crate) fn split(args: &SplitArgs, client: &Client, say: &Say) -> anyhow::Res
 pub(crate) fn drain(args: &DrainArgs, drained: bool, client: &Client, say: &Say) -> anyhow::Result<u8> {
     let device = number_of(&args.device, &client.rig()?)?;
     let answer = client.drain(device, drained)?;
+    let is_runner = thermite_core::ids::MemberId(device).is_runner();
+    let what = if is_runner { format!("runner {}", plain(&args.device)) } else { format!("device {device}") };
     if args.json {
         say.json(&answer);
     } else if drained {
-        say.line(&format!(
-            "device {device}: finishes what it has and takes nothing more until `thermite undrain {device}`"
-        ));
+        let name = plain(&args.device);
+        say.line(&format!("{what}: finishes what it has and takes nothing more until `thermite undrain {name}`"));
     } else {
-        say.line(&format!("device {device}: takes work again"));
+        say.line(&format!("{what}: takes work again"));
     }
     Ok(exit::OK)
 }
@@ -160,8 +162,15 @@ fn uuid_of(name: &str, view: &RigView) -> Result<String, Fault> {
     Ok(find(name, view)?.facts.uuid.clone())
 }
 
+/// A device or runner by its number, its UUID or its name; of a process with one runner its own name will do.
 fn number_of(name: &str, view: &RigView) -> Result<u16, Fault> {
-    Ok(find(name, view)?.member.0)
+    let rows = &view.runners.runners;
+    let is_it = |full: &str| full == name || full.strip_suffix("/1") == Some(name);
+    let runner = rows.iter().find(|row| is_it(&row.name) || name.parse() == Ok(row.member.0));
+    match runner {
+        Some(row) => Ok(row.member.0),
+        None => Ok(find(name, view)?.member.0),
+    }
 }
 
 fn lines(shared: bool, judge: &[CardRow], agents: &[CardRow], idle: &[IdleRow]) -> Vec<String> {

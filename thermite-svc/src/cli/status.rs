@@ -15,7 +15,7 @@ use crate::client::Client;
 
 use super::ink::Ink;
 use super::say::Say;
-use super::{exit, show};
+use super::{exit, runners, show};
 
 /// What `status` takes.
 #[derive(Debug, Args)]
@@ -77,6 +77,9 @@ fn lines(view: &RigView, runs: &[RunRow], shown: usize, ended: usize, ink: Ink) 
         lines
             .extend(row.disturbed.iter().map(|row| format!("  thrown away, {}", show::blamed(&row.blame, row.blocks))));
         lines.extend(row.warnings.iter().map(|warning| format!("  warning: {warning}")));
+    }
+    if !view.runners.is_empty() {
+        lines.extend(runners::lines(&view.runners, view.now));
     }
     if let Some(fault) = &view.records_fault {
         lines.push(ink.bad(&format!("the records cannot be written: {}", plain(fault))));
@@ -171,7 +174,10 @@ mod tests {
             overlooked: 0,
             leftovers: Vec::new(),
             leftovers_more: false,
-            runners: thermite_actors::view::RunnersView::default(),
+            runners: thermite_actors::view::RunnersView {
+                core_judges: true,
+                ..thermite_actors::view::RunnersView::default()
+            },
         };
 
         let lines = lines(&view, &runs, ENDED_SHOWN, 8, Ink::PLAIN);

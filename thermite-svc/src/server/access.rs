@@ -34,8 +34,9 @@ use crate::tokens::{Access, NoAccess, TokenKind};
 const OPEN: [&str; 3] = ["/healthz", "/readyz", "/openapi.json"];
 
 /// What a lane's token opens at all; whose thing it is, the handlers ask.
-const LANE_MAY: [(Method, &str); 15] = [
+const LANE_MAY: [(Method, &str); 16] = [
     (Method::GET, "/v1/rig"),
+    (Method::GET, "/v1/rig/runners"),
     (Method::GET, "/v1/runs"),
     (Method::GET, "/v1/runs/{run}"),
     (Method::POST, "/v1/runs/{run}/lanes/{lane}/dev-runs"),
@@ -148,7 +149,7 @@ fn access(request: &ServiceRequest) -> Result<Access, Problem> {
     })
 }
 
-fn bearer(value: &str) -> Option<&str> {
+pub(crate) fn bearer(value: &str) -> Option<&str> {
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }

@@ -13,7 +13,7 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoParams, Modify, OpenApi};
 
 use super::problem::{MEDIA_TYPE, Problem};
-use super::{dev_runs, events, health, jobs, noise, output, runs, settings, split, tokens, why};
+use super::{dev_runs, events, health, jobs, noise, output, runners, runs, settings, split, tokens, why};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -30,6 +30,8 @@ use super::{dev_runs, events, health, jobs, noise, output, runs, settings, split
         runs::rig,
         settings::read,
         settings::set,
+        runners::read,
+        runners::set,
         runs::list,
         runs::start,
         runs::one,
@@ -102,13 +104,14 @@ pub(super) async fn openapi() -> HttpResponse {
 }
 
 /// What every path has.
-struct EveryPath;
+pub(crate) struct EveryPath;
 
 const TOKEN: &str = "token";
 
 impl Modify for EveryPath {
     fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
-        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("a token of this rig")).build();
+        let bearer =
+            HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("a token that this door gave")).build();
         api.components.get_or_insert_default().add_security_scheme(TOKEN, SecurityScheme::Http(bearer));
         for path in api.paths.paths.values_mut() {
             let operations =

@@ -96,7 +96,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("slot-1.journal");
         let journal = FileJournal::open(&path).unwrap();
-        let (accepted, burnt) = (JournalLine::Accepted { grant: 3 }, JournalLine::Burnt { grant: 9 });
+        let (accepted, burnt) = (JournalLine::Accepted { grant: 3, dev_run: None }, JournalLine::Burnt { grant: 9 });
 
         let (first, second) = (journal.append(vec![accepted.clone()]), journal.append(vec![burnt.clone()]));
         second.await.unwrap();

@@ -34,6 +34,17 @@ fn of_row(rig: &Rig, view: &RigView, row: RowId) -> Option<(String, Vec<String>)
             let row = view.devices.iter().find(|row| row.member == member)?;
             (format!("{member}, {}", plain(&row.facts.model)), device(rig, row))
         }
+        RowId::Runner(member) => {
+            let row = view.runners.runners.iter().find(|row| row.member == member)?;
+            let mut lines = vec![crate::cli::runners::doing(row, rig.moment())];
+            lines
+                .extend(row.device.as_ref().map(|device| format!("{}, {}", device.target.name(), plain(&device.uuid))));
+            lines.extend(
+                row.drained.then(|| format!("drained: `thermite undrain {}` gives it runs again", plain(&row.name))),
+            );
+            lines.extend(view.runners.bus_away.as_ref().map(|why| plain(why)));
+            (crate::cli::runners::called(row), lines)
+        }
         RowId::Job(job) => {
             let row = view.jobs.iter().find(|row| row.job == job)?;
             let mut lines = vec![show::job_status(row)];
@@ -118,9 +129,15 @@ fn fact_words(fact: &LogEntry) -> (String, Tone) {
         LogEntry::RigStarted => plainly("the rig started".to_owned()),
         LogEntry::RigRestored { .. } => plainly("the rig was restored from a backup".to_owned()),
         LogEntry::BuildStarted { .. } => plainly("its sides are being built".to_owned()),
+        LogEntry::RunnersSet { runners } => plainly(match runners.len() {
+            0 => "the rig has no runners any more".to_owned(),
+            1 => "the rig's runners were set: 1 of them".to_owned(),
+            many => format!("the rig's runners were set: {many} of them"),
+        }),
+        LogEntry::RunnerMet { member, device } => {
+            plainly(format!("{member} told what it is: {}, {}", device.target.name(), plain(&device.model)))
+        }
         LogEntry::SplitSet { .. } => plainly("the cards were given out anew".to_owned()),
-        LogEntry::RunnersSet { .. } => plainly("the rig's runners were set anew".to_owned()),
-        LogEntry::RunnerMet { .. } => plainly("a runner was met".to_owned()),
         LogEntry::DeviceDrained { device } => plainly(format!("{} takes nothing more: it is drained", plain(device))),
         LogEntry::DeviceUndrained { device } => plainly(format!("{} takes work again", plain(device))),
         LogEntry::SettingsChanged { .. } => plainly("the rig's settings were changed".to_owned()),

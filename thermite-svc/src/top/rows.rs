@@ -60,6 +60,7 @@ fn listed(rig: &Rig, palette: Palette, room: Room) -> Vec<ListLine> {
     for row in &view.devices {
         push(&mut lines, RowId::Device(row.member), device(rig, view, row, palette, room));
     }
+    runners(&mut lines, view, palette, room);
     jobs(&mut lines, rig, view, palette, room);
     let waiting = view.dev_runs.len();
     lines.push(heading("LINE", &counted(waiting, "development run", "development runs"), palette, width));
@@ -81,6 +82,34 @@ fn listed(rig: &Rig, palette: Palette, room: Room) -> Vec<ListLine> {
 
 fn push(lines: &mut Vec<ListLine>, row: RowId, of: Vec<Line<'static>>) {
     lines.extend(of.into_iter().map(|line| ListLine { row: Some(row), line }));
+}
+
+/// The runners on other machines, where the rig has any.
+fn runners(lines: &mut Vec<ListLine>, view: &RigView, palette: Palette, room: Room) {
+    let block = &view.runners;
+    if block.is_empty() {
+        return;
+    }
+    lines.push(heading("RUNNERS", &counted(block.runners.len(), "runner", "runners"), palette, room.width));
+    if let Some(why) = &block.bus_away {
+        lines.push(remark(
+            &cut_to(&format!("cannot be reached: {}", plain(why)), room.width.saturating_sub(2)),
+            palette,
+        ));
+    }
+    for known in &block.runners {
+        let pool = known.pool.map_or_else(|| "off the list".to_owned(), |pool| pool.to_string());
+        let style = match (known.takes_runs, known.runs.is_some()) {
+            (_, true) => palette.bold(),
+            (true, false) => palette.good(),
+            (false, false) => palette.bad(),
+        };
+        let text = format!("{pool}: {}", crate::cli::runners::doing(known, view.now));
+        push(lines, RowId::Runner(known.member), row(&plain(&known.name), &text, style, room));
+    }
+    for name in &block.without_pool {
+        lines.push(remark(&format!("{} is given no pool: idle", plain(name)), palette));
+    }
 }
 
 fn jobs(lines: &mut Vec<ListLine>, rig: &Rig, view: &RigView, palette: Palette, room: Room) {

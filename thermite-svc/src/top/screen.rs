@@ -48,6 +48,7 @@ pub(super) enum Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RowId {
     Device(MemberId),
+    Runner(MemberId),
     Job(JobId),
     DevRun(DevRunId),
     Run(RunId),
@@ -212,7 +213,8 @@ impl Rig {
         let jobs = view.jobs.iter().map(|row| RowId::Job(row.job));
         let dev_runs = view.dev_runs.iter().map(|row| RowId::DevRun(row.dev_run));
         let runs = view.runs.iter().filter(|run| run.state != RunState::Ended).map(|row| RowId::Run(row.run));
-        devices.chain(jobs).chain(dev_runs).chain(runs).collect()
+        let runners = view.runners.runners.iter().map(|row| RowId::Runner(row.member));
+        devices.chain(runners).chain(jobs).chain(dev_runs).chain(runs).collect()
     }
 
     fn see(&mut self, view: RigView) {

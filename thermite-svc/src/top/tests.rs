@@ -350,6 +350,10 @@ fn view() -> RigView {
         overlooked: 0,
         leftovers: Vec::new(),
         leftovers_more: false,
+        runners: thermite_actors::view::RunnersView {
+            core_judges: true,
+            ..thermite_actors::view::RunnersView::default()
+        },
     }
 }
 

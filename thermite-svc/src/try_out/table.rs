@@ -218,6 +218,10 @@ mod tests {
             overlooked: 0,
             leftovers: Vec::new(),
             leftovers_more: false,
+            runners: thermite_actors::view::RunnersView {
+                core_judges: true,
+                ..thermite_actors::view::RunnersView::default()
+            },
         }
     }
 

@@ -76,10 +76,9 @@ impl Runner {
             | Work::Accepted { number, by, .. }
             | Work::Fetching { number, by, .. } => busy(*number, *by, None),
             Work::Stopping { number, by, cause, .. } => busy(*number, *by, Some(cause.clone())),
-            Work::Idle => match (&self.fit, self.why_not()) {
-                (Some(why), Some(_)) => RunnerState::Unfit { why: why.clone() },
-                (None, Some(says)) => RunnerState::Unfit { why: WhyNot::Unable { says } },
-                (_, None) => RunnerState::Ready { answered },
+            Work::Idle => match self.why_not() {
+                Some(says) => RunnerState::Unfit { why: WhyNot::Unable { says } },
+                None => RunnerState::Ready { answered },
             },
         }
     }
