@@ -4,6 +4,7 @@ use std::future::Future;
 
 mod codec;
 mod control;
+mod deploy;
 mod desk;
 mod harness;
 mod link;
