@@ -323,6 +323,24 @@ pub const TOKEN_OVERLAP: Span = Span::hours(1);
 pub const TOKEN_USE_NOTED_EVERY: Span = Span::minutes(1);
 /// How long rights on the bus are valid; they are renewed at half of it. Who is not heard of loses them by itself.
 pub const CREDENTIAL_VALID: Span = Span::hours(24);
+/// How long what was taken back is kept on the list beyond the longest validity: clocks differ a little.
+pub const REVOKED_KEPT_FURTHER: Span = Span::hours(1);
+/// Rigs that one control keeps: each has a connection of control's on the bus.
+pub const RIGS_MAX: usize = 100;
+/// Processes that may register in one rig, listed or not: what a rig's token can make control keep.
+pub const RIG_PROCESSES_MAX: usize = 256;
+/// Starts of one process that a newer one has replaced, which are remembered so that none of them comes back.
+pub const STARTS_KEPT: usize = 64;
+/// How often a core tells control what its rig looks like.
+pub const REPORT_EVERY: Span = Span::seconds(5);
+/// The least time between two reports of changes: many changes are one report.
+pub const REPORT_REST: Span = Span::seconds(1);
+/// The largest document between control and a core, in bytes: half of what a bus takes by default.
+pub const REPORT_BYTES_MAX: usize = 512 * 1024;
+/// How long the bus may take to answer that it has an account.
+pub const ACCOUNT_SENT_MAX: Span = Span::seconds(4);
+/// How soon what the bus did not take is sent to it again.
+pub const ACCOUNT_SENT_AGAIN: Span = Span::seconds(1);
 /// How long after an ask a supervisor may answer it on the bus: fetching a large bundle comes before the answer.
 pub const BUS_ANSWER_MAX: Span = Span::minutes(5);
 /// The longest path or revision in a REST request, in bytes: Linux's PATH_MAX.

@@ -308,7 +308,7 @@ impl Signals {
     }
 }
 
-fn listen(address: SocketAddr) -> Result<TcpListener, ServeFault> {
+pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, ServeFault> {
     TcpListener::bind(address).map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => ServeFault::AddressInUse { address },
         _ => ServeFault::Listen { address, source },

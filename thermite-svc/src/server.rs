@@ -40,10 +40,10 @@
 //! makes something takes an `Idempotency-Key`: the same key with the same request is asked once, with another request
 //! it is refused (409).
 
-mod access;
+pub(crate) mod access;
 pub mod bodies;
 mod dev_runs;
-mod etag;
+pub(crate) mod etag;
 pub mod events;
 mod followers;
 mod health;
@@ -53,7 +53,7 @@ pub mod noise;
 pub mod openapi;
 pub mod output;
 pub mod problem;
-mod request;
+pub(crate) mod request;
 pub mod runners;
 mod runs;
 pub mod settings;
@@ -217,16 +217,16 @@ fn routes(config: &mut web::ServiceConfig) {
 }
 
 /// GET, and HEAD as its answer without a body.
-fn look() -> actix_web::Route {
+pub(crate) fn look() -> actix_web::Route {
     web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
 }
 
-fn read_only(path: &'static str, route: actix_web::Route) -> actix_web::Resource {
+pub(crate) fn read_only(path: &'static str, route: actix_web::Route) -> actix_web::Resource {
     other(path, "GET, HEAD").route(route)
 }
 
 /// A path whose other methods are answered with what it allows.
-fn other(path: &'static str, allowed: &'static str) -> actix_web::Resource {
+pub(crate) fn other(path: &'static str, allowed: &'static str) -> actix_web::Resource {
     web::resource(path).default_service(web::to(move || async move {
         Err::<HttpResponse, Problem>(Problem::method_not_allowed(allowed))
     }))

@@ -42,9 +42,16 @@ const RANDOM_BYTES: usize = 32;
 
 /// Names a token in logs and listings; says nothing of the token itself.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
-#[schema(value_type = String, pattern = "^(own|lane)-[0-9a-f]{8,16}$", example = "lane-0123456789abcdef")]
+#[schema(value_type = String, pattern = "^(own|lane|rig|run)-[0-9a-f]{8,16}$", example = "lane-0123456789abcdef")]
 #[serde(transparent)]
 pub struct TokenId(String);
+
+impl TokenId {
+    /// The name of the token of that hash: the same token has the same name everywhere.
+    pub(crate) fn of(kind: &str, sha256: &[u8; 32]) -> TokenId {
+        TokenId(format!("{kind}-{}", hex(&sha256[..8])))
+    }
+}
 
 impl fmt::Display for TokenId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,7 +69,8 @@ impl std::str::FromStr for TokenId {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<TokenId, Self::Err> {
-        let hash = text.strip_prefix("own-").or_else(|| text.strip_prefix("lane-")).unwrap_or_default();
+        let kinds = ["own-", "lane-", "rig-", "run-"];
+        let hash = kinds.into_iter().find_map(|kind| text.strip_prefix(kind)).unwrap_or_default();
         let fits = (8..=16).contains(&hash.len()) && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
         if fits { Ok(TokenId(text.to_owned())) } else { Err("it is spelt as `thermite token list` shows it") }
     }
@@ -492,18 +500,18 @@ impl Access {
     }
 }
 
-fn fresh(prefix: &str) -> Result<String, getrandom::Error> {
+pub(crate) fn fresh(prefix: &str) -> Result<String, getrandom::Error> {
     let mut bytes = [0; RANDOM_BYTES];
     getrandom::fill(&mut bytes)?;
     Ok(format!("{prefix}{}", hex(&bytes)))
 }
 
-fn has_shape(token: &str, prefix: &str) -> bool {
+pub(crate) fn has_shape(token: &str, prefix: &str) -> bool {
     token
         .strip_prefix(prefix)
         .is_some_and(|rest| rest.len() == 2 * RANDOM_BYTES && rest.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-fn digest(token: &str) -> [u8; 32] {
+pub(crate) fn digest(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }

@@ -235,7 +235,6 @@ impl House {
             worktree,
             argv: vec!["sh".into(), "-c".into(), script.replace("MARK", &mark)],
             env: Vec::new(),
-            models: Vec::new(),
             contract: Contract::default(),
             models: Vec::new(),
         };

@@ -11,7 +11,7 @@ use super::problem::Problem;
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "the description of a header that `answer` reads")]
-pub(super) struct IfNoneMatch {
+pub(crate) struct IfNoneMatch {
     /// The `ETag` of the answer that the reader has.
     #[param(rename = "If-None-Match", required = false)]
     if_none_match: String,
@@ -21,14 +21,14 @@ pub(super) struct IfNoneMatch {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "the description of a header that `if_match` reads")]
-pub(super) struct IfMatch {
+pub(crate) struct IfMatch {
     /// The `ETag` of what was read, or `*`.
     #[param(rename = "If-Match", required = false, pattern = "^(\\*|\"[0-9]{1,18}\"|[0-9]{1,18})$")]
     if_match: String,
 }
 
 /// The answer `body`, or 304 where the asker has it.
-pub(super) fn answer(request: &HttpRequest, etag: &str, body: &impl Serialize) -> HttpResponse {
+pub(crate) fn answer(request: &HttpRequest, etag: &str, body: &impl Serialize) -> HttpResponse {
     if let Some(unchanged) = unchanged(request, etag) {
         return unchanged;
     }
@@ -36,7 +36,7 @@ pub(super) fn answer(request: &HttpRequest, etag: &str, body: &impl Serialize) -
 }
 
 /// 304, where the asker has what `etag` stands for.
-pub(super) fn unchanged(request: &HttpRequest, etag: &str) -> Option<HttpResponse> {
+pub(crate) fn unchanged(request: &HttpRequest, etag: &str) -> Option<HttpResponse> {
     is_known(request, etag).then(|| HttpResponse::NotModified().insert_header((header::ETAG, etag)).finish())
 }
 
@@ -51,7 +51,7 @@ fn is_known(request: &HttpRequest, etag: &str) -> bool {
 ///
 /// # Errors
 /// Where it is none that the rig gives.
-pub(super) fn if_match(request: &HttpRequest) -> Result<Option<u64>, Problem> {
+pub(crate) fn if_match(request: &HttpRequest) -> Result<Option<u64>, Problem> {
     let Some(value) = request.headers().get(header::IF_MATCH) else { return Ok(None) };
     let given = value.to_str().unwrap_or_default().trim();
     if given == "*" {

@@ -104,13 +104,14 @@ pub(super) async fn openapi() -> HttpResponse {
 }
 
 /// What every path has.
-struct EveryPath;
+pub(crate) struct EveryPath;
 
 const TOKEN: &str = "token";
 
 impl Modify for EveryPath {
     fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
-        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("a token of this rig")).build();
+        let bearer =
+            HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("a token that this door gave")).build();
         api.components.get_or_insert_default().add_security_scheme(TOKEN, SecurityScheme::Http(bearer));
         for path in api.paths.paths.values_mut() {
             let operations =

@@ -49,7 +49,7 @@ enum Header {
 pub const MEDIA_TYPE: &str = "application/problem+json";
 
 impl Problem {
-    fn new(status: StatusCode, name: &str, title: &str, detail: impl Into<String>) -> Problem {
+    pub(crate) fn new(status: StatusCode, name: &str, title: &str, detail: impl Into<String>) -> Problem {
         Problem {
             kind: format!("urn:thermite:problem:{name}"),
             title: title.to_owned(),

@@ -24,10 +24,10 @@ const KEY_HEADER: &str = "idempotency-key";
 const SHOWN_MAX: usize = 80;
 
 /// The query as `T`. One that cannot be is refused with the parameter's name and value.
-pub(super) struct Query<T>(pub(super) T);
+pub(crate) struct Query<T>(pub(crate) T);
 
 /// The JSON body as `T`. One that cannot be is refused with the place in it.
-pub(super) struct Body<T>(pub(super) T);
+pub(crate) struct Body<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequest for Query<T> {
     type Error = Problem;
@@ -52,12 +52,12 @@ impl<T: DeserializeOwned> FromRequest for Body<T> {
     }
 }
 
-pub(super) async fn no_such_path(request: HttpRequest) -> Result<HttpResponse, Problem> {
+pub(crate) async fn no_such_path(request: HttpRequest) -> Result<HttpResponse, Problem> {
     Err(Problem::not_found(format!("there is nothing at {}", request.path())))
 }
 
 /// The part of the path that stands for `name`.
-pub(super) fn part<T>(request: &HttpRequest, name: &str, expected: &str) -> Result<T, Problem>
+pub(crate) fn part<T>(request: &HttpRequest, name: &str, expected: &str) -> Result<T, Problem>
 where
     T: FromStr<Err: Display>,
 {
@@ -65,7 +65,7 @@ where
 }
 
 /// `text` as what `name` stands for.
-pub(super) fn parsed<T>(name: &str, text: &str, expected: &str) -> Result<T, Problem>
+pub(crate) fn parsed<T>(name: &str, text: &str, expected: &str) -> Result<T, Problem>
 where
     T: FromStr<Err: Display>,
 {
@@ -73,19 +73,19 @@ where
 }
 
 /// The part of the path that names a run, job or development run.
-pub(super) fn id<T>(request: &HttpRequest, name: &str) -> Result<T, Problem>
+pub(crate) fn id<T>(request: &HttpRequest, name: &str) -> Result<T, Problem>
 where
     T: FromStr<Err: Display>,
 {
     part(request, name, "a UUID")
 }
 
-pub(super) fn json_config() -> web::JsonConfig {
+pub(crate) fn json_config() -> web::JsonConfig {
     web::JsonConfig::default().limit(limits::REST_BODY_BYTES_MAX).error_handler(|error, _| json_problem(&error).into())
 }
 
 /// `value`, where it is within `least` and `most`; the parameter is named where it is not.
-pub(super) fn within<T: PartialOrd + Display>(name: &str, value: T, least: T, most: T) -> Result<T, Problem> {
+pub(crate) fn within<T: PartialOrd + Display>(name: &str, value: T, least: T, most: T) -> Result<T, Problem> {
     if least <= value && value <= most {
         return Ok(value);
     }
@@ -93,7 +93,7 @@ pub(super) fn within<T: PartialOrd + Display>(name: &str, value: T, least: T, mo
 }
 
 /// A whole number, which JSON may spell with a fraction of nought: `60.0`.
-pub(super) fn whole<'de, D>(deserializer: D) -> Result<Option<u64>, D::Error>
+pub(crate) fn whole<'de, D>(deserializer: D) -> Result<Option<u64>, D::Error>
 where
     D: serde::Deserializer<'de>,
 {
@@ -132,12 +132,12 @@ impl Visitor<'_> for WholeVisitor {
 }
 
 /// How many rows a page has.
-pub(super) fn limit(asked: Option<usize>) -> Result<usize, Problem> {
+pub(crate) fn limit(asked: Option<usize>) -> Result<usize, Problem> {
     within("limit", asked.unwrap_or(limits::ROWS_LISTED_MAX), 1, limits::ROWS_LISTED_MAX)
 }
 
 /// A page of a listing at `path`, with the way to the next where there may be one.
-pub(super) fn page(path: &str, rows: &[impl Serialize], last: Option<String>, limit: usize) -> HttpResponse {
+pub(crate) fn page(path: &str, rows: &[impl Serialize], last: Option<String>, limit: usize) -> HttpResponse {
     let mut answer = HttpResponse::Ok();
     if let Some(last) = last.filter(|_| rows.len() == limit) {
         answer.insert_header((header::LINK, format!("<{path}?after={last}&limit={limit}>; rel=\"next\"")));
@@ -167,7 +167,7 @@ fn misshapen(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
 }
 
 /// A refused value as its sentence repeats it.
-pub(super) fn shown(value: &str) -> String {
+pub(crate) fn shown(value: &str) -> String {
     value.chars().take(SHOWN_MAX).flat_map(char::escape_default).collect()
 }
 
@@ -191,7 +191,7 @@ fn json_problem(error: &JsonPayloadError) -> Problem {
 /// The request's idempotency key, taken for this request (rule A13).
 ///
 /// What a key stands for is method, path and the body's content, however it was spelt.
-pub(super) async fn key(request: &HttpRequest, door: &Door, body: &impl Serialize) -> Result<Option<String>, Problem> {
+pub(crate) async fn key(request: &HttpRequest, door: &Door, body: &impl Serialize) -> Result<Option<String>, Problem> {
     let Some(value) = request.headers().get(KEY_HEADER) else { return Ok(None) };
     let most = limits::IDEMPOTENCY_KEY_BYTES_MAX;
     let fits = |key: &&str| (1..=most).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());

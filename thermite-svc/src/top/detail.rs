@@ -138,14 +138,8 @@ fn fact_words(fact: &LogEntry) -> (String, Tone) {
             plainly(format!("{member} told what it is: {}, {}", device.target.name(), plain(&device.model)))
         }
         LogEntry::SplitSet { .. } => plainly("the cards were given out anew".to_owned()),
-        LogEntry::RunnersSet { .. } => plainly("the rig's runners were set anew".to_owned()),
-        LogEntry::RunnerMet { .. } => plainly("a runner was met".to_owned()),
         LogEntry::DeviceDrained { device } => plainly(format!("{} takes nothing more: it is drained", plain(device))),
         LogEntry::DeviceUndrained { device } => plainly(format!("{} takes work again", plain(device))),
-        LogEntry::RunnersSet { .. } => plainly("the rig's runners were set".to_owned()),
-        LogEntry::RunnerMet { member, device } => {
-            plainly(format!("runner {} told what it has: {}", member.0, plain(&device.model)))
-        }
         LogEntry::SettingsChanged { .. } => plainly("the rig's settings were changed".to_owned()),
         LogEntry::RunStarted { spec, .. } => plainly(format!("a run of kit {} started", plain(&spec.kit.name))),
         LogEntry::RunChanged { state, .. } => plainly(match state {
