@@ -237,7 +237,6 @@ impl House {
             env: Vec::new(),
             models: Vec::new(),
             contract: Contract::default(),
-            models: Vec::new(),
         };
         (spec, mark)
     }

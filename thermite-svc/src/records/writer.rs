@@ -376,8 +376,6 @@ pub(super) fn named(entry: &LogEntry) -> (&'static str, Option<String>) {
         LogEntry::RunnerMet { .. } => ("runner_met", None),
         LogEntry::DeviceDrained { .. } => ("device_drained", None),
         LogEntry::DeviceUndrained { .. } => ("device_undrained", None),
-        LogEntry::RunnersSet { .. } => ("runners_set", None),
-        LogEntry::RunnerMet { .. } => ("runner_met", None),
         LogEntry::SettingsChanged { .. } => ("settings_changed", None),
         LogEntry::DevRunAsked { spec, .. } => ("dev_run_asked", Some(spec.dev_run.to_string())),
         LogEntry::DevRunStarted { dev_run, .. } => ("dev_run_started", Some(dev_run.to_string())),
