@@ -514,6 +514,7 @@ impl Cards {
                     self.judge_gets(setup, JudgeInput::HoldEnded { hold, how });
                 }
                 PoolEffect::WorkTaken { version } => self.judge_gets(setup, JudgeInput::WorkTaken { version }),
+                PoolEffect::RunnerLeft { .. } => unreachable!("no runner is set here"),
                 PoolEffect::SplitSet { version } => self.is_in_force(setup, version),
                 PoolEffect::Void { hold } => self.tell(Party::Pool, hold, DeviceInput::Void { number: hold.number }),
                 PoolEffect::Stop { hold, cause } => {

@@ -108,6 +108,7 @@ impl Rig {
                     (Party::Judge, Letter::Judge(JudgeInput::HoldEnded { hold, how }))
                 }
                 PoolEffect::WorkTaken { version } => (Party::Judge, Letter::Judge(JudgeInput::WorkTaken { version })),
+                PoolEffect::RunnerLeft { .. } => unreachable!("no runner is set here"),
                 PoolEffect::SplitSet { .. } => unreachable!("one device is not split"),
                 PoolEffect::Void { hold } => (Party::Device, Letter::Device(DeviceInput::Void { number: hold.number })),
                 PoolEffect::Stop { hold, cause } => {
