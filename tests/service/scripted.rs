@@ -328,7 +328,7 @@ fn assemble_with(ground: Ground, script: Script) -> Parts {
             ..RunnerSetup::default()
         },
     };
-    Parts { setup, outputs: Arc::new(script), stores: None }
+    Parts { setup, outputs: Arc::new(script), stores: None, bus: None }
 }
 
 impl Outputs for Script {

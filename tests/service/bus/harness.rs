@@ -235,6 +235,7 @@ impl House {
             worktree,
             argv: vec!["sh".into(), "-c".into(), script.replace("MARK", &mark)],
             env: Vec::new(),
+            models: Vec::new(),
             contract: Contract::default(),
         };
         (spec, mark)
