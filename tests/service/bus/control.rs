@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use async_nats::{Client, Event};
@@ -322,8 +323,9 @@ fn a_kill_of_control_at_any_moment_loses_nothing_that_it_answered() {
     let mut barred: BTreeSet<String> = BTreeSet::new();
     for round in 0..times {
         let wait = Duration::from_millis(luck.below(400));
+        let count = AtomicUsize::new(0);
         let (told, asked) = std::thread::scope(|scope| {
-            let (desk, rig) = (&desk, &rig);
+            let (desk, rig, count) = (&desk, &rig, &count);
             let asking = scope.spawn(move || {
                 let (mut told, mut asked) = (Vec::new(), Vec::new());
                 for number in 0.. {
@@ -331,6 +333,7 @@ fn a_kill_of_control_at_any_moment_loses_nothing_that_it_answered() {
                     let owner = desk.owner();
                     let Ok(set) = desk.try_ask(&owner, "PUT", &settings_path(), &[], &runners(&[&name])) else { break };
                     told.push(set.good(200)["revision"].as_u64().unwrap());
+                    count.fetch_add(1, Ordering::Relaxed);
                     let key = nkeys::KeyPair::new_user().public_key();
                     let body = json!({"runner": name, "public_key": key, "boot": uuid::Uuid::now_v7()});
                     let path = format!("/v1/rigs/{RIG}/bus/register");
@@ -343,6 +346,7 @@ fn a_kill_of_control_at_any_moment_loses_nothing_that_it_answered() {
                 }
                 (told, asked)
             });
+            until("control answers", || count.load(Ordering::Relaxed) > 0);
             std::thread::sleep(wait);
             desk.kill_from_elsewhere();
             asking.join().unwrap()
