@@ -252,14 +252,14 @@ fn a_kit_names_its_model_files_and_a_bad_one_is_refused() {
 }
 
 /// Models over a source that does what it is told.
-struct House {
+pub(crate) struct House {
     place: tempfile::TempDir,
     source: Rc<Scripted>,
-    models: Models,
+    pub(crate) models: Models,
 }
 
 impl House {
-    fn new(keep: u64) -> House {
+    pub(crate) fn new(keep: u64) -> House {
         let place = tempfile::tempdir().unwrap();
         let source = Rc::new(Scripted { has_offsets: Cell::new(true), ..Scripted::default() });
         let models =
@@ -271,7 +271,7 @@ impl House {
         self.place.path().canonicalize().unwrap().join("models")
     }
 
-    fn add(&self, name: &str, bytes: &[u8]) -> ModelFile {
+    pub(crate) fn add(&self, name: &str, bytes: &[u8]) -> ModelFile {
         let url = format!("https://x/{name}");
         self.source.files.borrow_mut().insert(url.clone(), bytes.to_vec());
         ModelFile { name: name.to_owned(), url, sha256: hash(bytes), bytes: bytes.len() as u64 }

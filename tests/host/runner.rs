@@ -8,10 +8,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use thermite_actors::host::cpu::CpuDriver;
-use thermite_actors::host::executor::{ExecutorSettings, HostExecutor};
+use thermite_actors::host::executor::{ExecutorSettings, Executors, HostExecutor};
 use thermite_actors::host::workspaces::HostWorkspaces;
 use thermite_actors::ports::{Executor, FreshCopies, LaneChanges, Outputs, StageRef, StopProof};
 use thermite_core::block::Side;
+use thermite_core::contract::ModelFile;
 use thermite_core::dev_run::{DevRunSpec, Exit};
 use thermite_core::ids::{HoldId, MemberId};
 use thermite_core::job::StageKind;
@@ -20,6 +21,7 @@ use thermite_core::stage::{StageStep, StepReport};
 use crate::bulk::{Link, Net};
 use crate::driver::unique;
 use crate::executor::{Bench, accounts, kit, launcher, local, until};
+use crate::models::House;
 use crate::repo::{commit, executable, git, write};
 
 #[test]
@@ -174,12 +176,51 @@ fn the_judge_builds_and_checks_on_a_runner_what_was_brought_there() {
     });
 }
 
+#[test]
+fn a_run_sees_its_kits_model_files_and_cannot_write_them_and_a_missing_one_is_nobodys_fault() {
+    local(async {
+        let kit = kit("measure = [\"true\"]");
+        let Some(bench) = Bench::open(&kit, &[("src/a", "1\n")], &[("src/a", "2\n")]).await else { return };
+        let runner = Runner::of(&bench).await;
+        let house = House::new(1 << 20);
+        let weights = house.add("weights.bin", b"the weights\n");
+        let driver = CpuDriver::of_this_machine();
+        let executor = runner.executors.clone().with_models(house.models.clone()).of_machine(driver);
+        let script = "cat $THERMITE_MODELS/weights.bin; ls $THERMITE_MODELS; echo x 2>/dev/null >> $THERMITE_MODELS/weights.bin || echo no; \
+                      touch $THERMITE_MODELS/new 2>/dev/null || echo no; echo $THERMITE_MODELS";
+        let asked = bench.dev_run(&["sh", "-c", script]);
+        let commit = bench.workspaces.commit_of(asked.clone()).await.unwrap();
+        runner.bring(&bench, std::slice::from_ref(&commit)).await;
+        let worktree = FreshCopies::lay_out(&runner.workspaces, asked.dev_run, asked.lane, commit).await.unwrap();
+        let missing =
+            ModelFile { url: "https://x/none".into(), sha256: "ab".repeat(32).parse().unwrap(), ..weights.clone() };
+
+        let spec = DevRunSpec { worktree, models: vec![weights], ..asked };
+        let said = runner.dev_run_by(&executor, 1, spec.clone()).await;
+        let not_started = executor
+            .start(HoldId { member: MemberId(0), number: 2 }, DevRunSpec { models: vec![missing.clone()], ..spec })
+            .await
+            .unwrap_err();
+        let mut job = (*bench.job).clone();
+        job.pinned.kit.models = vec![missing];
+        runner.bring(&bench, &[job.pinned.champion.clone(), job.pinned.candidate.clone()]).await;
+        let stage = StageRef { job: Arc::new(job), stage: StageKind::Screening, attempt: 1 };
+        let step = executor.step(HoldId { member: MemberId(0), number: 3 }, stage, StageStep::Prepare).await;
+
+        assert_eq!(said, "the weights\nweights.bin\nno\nno\n/run/models\n");
+        let why = "model file weights.bin could not be fetched from https://x/none: https://x/none is not there";
+        assert_eq!(not_started, why);
+        assert_eq!(step, StepReport::NotCarriedOut { why: why.to_owned() });
+    });
+}
+
 /// A runner beside a rig: a data folder of its own, its store and its executor.
 pub(crate) struct Runner {
     pub(crate) data: PathBuf,
     net: Rc<Net>,
     workspaces: HostWorkspaces,
     executor: HostExecutor,
+    executors: Executors,
     _state: tempfile::TempDir,
 }
 
@@ -195,8 +236,9 @@ impl Runner {
         let workspaces = HostWorkspaces::open(&data, accounts, std::env::var("PATH").unwrap()).unwrap();
         let settings = ExecutorSettings { rig, data: data.clone(), accounts };
         let driver = CpuDriver::of_this_machine();
-        let executor = HostExecutor::open(launcher, workspaces.clone(), driver, settings).unwrap();
-        Runner { data, net, workspaces, executor, _state: state }
+        let executors = Executors::open(launcher, workspaces.clone(), settings).unwrap();
+        let executor = executors.of_machine(driver);
+        Runner { data, net, workspaces, executor, executors, _state: state }
     }
 
     async fn bring(&self, bench: &Bench, commits: &[String]) {
@@ -207,12 +249,16 @@ impl Runner {
 
     /// A development run to its end, and all that it wrote.
     async fn dev_run(&self, number: u64, spec: DevRunSpec) -> String {
+        self.dev_run_by(&self.executor, number, spec).await
+    }
+
+    async fn dev_run_by(&self, executor: &HostExecutor, number: u64, spec: DevRunSpec) -> String {
         let hold = HoldId { member: MemberId(0), number };
         let dev_run = spec.dev_run;
-        self.executor.start(hold, spec).await.unwrap();
-        assert_eq!(self.executor.exited(hold).await, Exit::Code(0));
-        assert_eq!(self.executor.stop(hold, false).await, StopProof::Empty);
-        let read = || self.executor.outputs().read(dev_run, 0, 1 << 20).unwrap();
+        executor.start(hold, spec).await.unwrap();
+        assert_eq!(executor.exited(hold).await, Exit::Code(0));
+        assert_eq!(executor.stop(hold, false).await, StopProof::Empty);
+        let read = || executor.outputs().read(dev_run, 0, 1 << 20).unwrap();
         until("the output is complete", || read().complete).await;
         String::from_utf8_lossy(&read().bytes).into_owned()
     }

@@ -70,7 +70,7 @@ async fn what_a_run_names_and_is_not_there_is_refused_by_name() {
         (
             RunRequest { kit: "bad.toml".into(), ..plain.clone() },
             "bad.toml:3: mesure is not a key of a kit; expected one of name, target, build, check, measure, timer, \
-             timer_isolated, editable, artefacts, contract"
+             timer_isolated, editable, artefacts, model, contract"
                 .into(),
         ),
         (

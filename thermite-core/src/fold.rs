@@ -81,6 +81,9 @@ pub struct DevRunHistory {
     pub key: Option<String>,
     /// Whether it got a device.
     pub started: bool,
+    /// Whether that was a runner's: then it ran on a fresh copy (rule E5).
+    #[serde(default)]
+    pub on_runner: bool,
     /// How it ended.
     pub end: Option<DevRunEnd>,
     /// Who had the device when it gave up, where somebody had.
@@ -407,13 +410,17 @@ impl RigHistory {
             }
             LogEntry::DevRunAsked { spec, arrival, key } => {
                 self.arrived(arrival);
-                self.dev_runs
-                    .insert(spec.dev_run, DevRunHistory { spec: *spec, key, started: false, end: None, behind: None });
+                let spec = *spec;
+                self.dev_runs.insert(
+                    spec.dev_run,
+                    DevRunHistory { spec, key, started: false, on_runner: false, end: None, behind: None },
+                );
             }
             LogEntry::DevRunStarted { dev_run, hold } => {
                 self.held(hold.member, hold.number);
                 if let Some(known) = self.dev_runs.get_mut(&dev_run) {
                     known.started = true;
+                    known.on_runner = hold.member.is_runner();
                     let lane = known.spec.lane;
                     self.holding.insert(hold.member, Behind::DevRun { dev_run, lane, member: hold.member });
                 }

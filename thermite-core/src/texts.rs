@@ -12,6 +12,9 @@ pub const LANE_HELD_DEVICE: &str = "another lane's dev run held the device; try 
 pub const DEVICE_OUT_OF_SERVICE: &str = "the device was out of service; try again later";
 /// Rule A8: what every development run's result carries.
 pub const DIAGNOSTIC_ONLY: &str = "diagnostic only: this number never counts";
+/// Rule E5: what the answer of a development run says that ran on a runner.
+pub const FRESH_COPY: &str = "It ran on a fresh copy of your starting point with your change applied: what an earlier run \
+                              built there is not kept, so build and run in the same command.";
 /// Rule A10: the stop of a run could not be proved in time.
 pub const NOT_PROVED: &str = "not proved";
 /// Rule B9: what a lane is told whose development run a new split ended.
@@ -33,6 +36,11 @@ pub const RUNNER_NOT_MET: &str = "it has not answered yet";
 pub const NO_JUDGES_RUNNER: &str = "the rig's list has no judge's or shared runner, and the core judges nothing";
 /// What a record says of a time that the candidate itself could have reached (docs/judging.md, two timers).
 pub const TIMER_SHARES_PROCESS: &str = "timer shares the process";
+
+/// Rules A8, E5: what is said beside a development run, wherever it is shown.
+pub fn note_of_dev_run(on_runner: bool) -> String {
+    if on_runner { format!("{DIAGNOSTIC_ONLY}. {FRESH_COPY}") } else { DIAGNOSTIC_ONLY.to_owned() }
+}
 
 /// A moment's day in UTC, such as `2026-03-01`, from milliseconds since 1970.
 pub fn day(wall_ms: u64) -> String {

@@ -82,7 +82,7 @@ impl Explanation {
                 false => "it never had a device, and nothing of it ran".to_owned(),
             });
         }
-        told.because.push(texts::DIAGNOSTIC_ONLY.to_owned());
+        told.because.push(texts::note_of_dev_run(known.on_runner));
         told
     }
 

@@ -28,19 +28,36 @@ const CONNECT_MAX: Duration = Duration::from_secs(20);
 /// # Errors
 /// Where the folder cannot be made.
 pub fn on_this_machine(folder: &Path, keep: u64) -> io::Result<Models> {
+    with_s3(
+        folder,
+        keep,
+        std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok().filter(|name| name.starts_with("AWS_"))?, value.into_string().ok()?))
+        }),
+    )
+}
+
+/// The same with other `AWS_*` variables than the environment's.
+///
+/// # Errors
+/// Where the folder cannot be made.
+pub fn with_s3(folder: &Path, keep: u64, s3: impl IntoIterator<Item = (String, String)>) -> io::Result<Models> {
     // The first wins, and it is the same one everywhere: there is one TLS in this program.
     let _installed_already = rustls::crypto::ring::default_provider().install_default();
-    Models::open(&folder.join(MODELS), keep, Rc::new(Sources))
+    Models::open(&folder.join(MODELS), keep, Rc::new(Sources { s3: s3.into_iter().collect() }))
 }
 
 /// The three kinds of source.
-struct Sources;
+struct Sources {
+    /// How S3 buckets are read: `AWS_*` by name.
+    s3: Vec<(String, String)>,
+}
 
 impl ModelSource for Sources {
     fn open(&self, url: &str, from: u64) -> LocalBoxFuture<'static, Result<ModelBytes, SourceFault>> {
-        let url = url.to_owned();
+        let store = self.store_of(url);
         Box::pin(async move {
-            let (store, place) = store_of(&url)?;
+            let (store, place) = store?;
             let range = (from > 0).then_some(GetRange::Offset(from));
             let options = GetOptions { range, ..GetOptions::default() };
             let found = store.get_opts(&place, options).await.map_err(|error| fault_of(&error))?;
@@ -53,33 +70,39 @@ impl ModelSource for Sources {
     }
 }
 
-/// The store that a URL is in, and its place there.
-fn store_of(url: &str) -> Result<(Box<dyn ObjectStore>, Place), SourceFault> {
-    let odd = |why: String| SourceFault::Missing(format!("{url} cannot be read: {why}"));
-    let (scheme, rest) = url.split_once("://").ok_or_else(|| odd("it is no URL".to_owned()))?;
-    let (host, path) = rest.split_once('/').ok_or_else(|| odd("it names no file".to_owned()))?;
-    let place = Place::from_url_path(path).map_err(|error| odd(error.to_string()))?;
-    // Cuts are gone on with from where they stand, by whoever asks; here a server that is busy for a moment is asked again.
-    let retry = RetryConfig { max_retries: 2, retry_timeout: Duration::from_secs(30), ..RetryConfig::default() };
-    let client = ClientOptions::new().with_timeout_disabled().with_connect_timeout(CONNECT_MAX);
-    let store: Box<dyn ObjectStore> = match scheme {
-        "file" => Box::new(LocalFileSystem::new()),
-        "http" | "https" => {
-            let client = client.with_allow_http(scheme == "http");
-            let store = HttpBuilder::new().with_url(format!("{scheme}://{host}"));
-            let store = store.with_client_options(client).with_retry(retry).build();
-            Box::new(store.map_err(|error| odd(said(&error)))?)
-        }
-        "s3" => {
-            // An endpoint without TLS must be allowed by name, as elsewhere: AWS_ALLOW_HTTP.
-            let allows_http = std::env::var("AWS_ALLOW_HTTP").is_ok_and(|set| set.eq_ignore_ascii_case("true"));
-            let store = AmazonS3Builder::from_env().with_bucket_name(host).with_retry(retry);
-            let store = store.with_client_options(client.with_allow_http(allows_http)).build();
-            Box::new(store.map_err(|error| odd(said(&error)))?)
-        }
-        _ => return Err(odd("its kind is not known".to_owned())),
-    };
-    Ok((store, place))
+impl Sources {
+    /// The store that a URL is in, and its place there.
+    fn store_of(&self, url: &str) -> Result<(Box<dyn ObjectStore>, Place), SourceFault> {
+        let odd = |why: String| SourceFault::Missing(format!("{url} cannot be read: {why}"));
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| odd("it is no URL".to_owned()))?;
+        let (host, path) = rest.split_once('/').ok_or_else(|| odd("it names no file".to_owned()))?;
+        let place = Place::from_url_path(path).map_err(|error| odd(error.to_string()))?;
+        // Cuts are gone on with from where they stand, by whoever asks; here a server that is busy for a moment is asked again.
+        let retry = RetryConfig { max_retries: 2, retry_timeout: Duration::from_secs(30), ..RetryConfig::default() };
+        let client = ClientOptions::new().with_timeout_disabled().with_connect_timeout(CONNECT_MAX);
+        let store: Box<dyn ObjectStore> = match scheme {
+            "file" => Box::new(LocalFileSystem::new()),
+            "http" | "https" => {
+                let client = client.with_allow_http(scheme == "http");
+                let store = HttpBuilder::new().with_url(format!("{scheme}://{host}"));
+                let store = store.with_client_options(client).with_retry(retry).build();
+                Box::new(store.map_err(|error| odd(said(&error)))?)
+            }
+            "s3" => {
+                let mut store = AmazonS3Builder::new().with_client_options(client).with_bucket_name(host);
+                for (name, value) in &self.s3 {
+                    // Others of that beginning are for other programs.
+                    if let Ok(key) = name.to_ascii_lowercase().parse() {
+                        store = store.with_config(key, value);
+                    }
+                }
+                let store = store.with_retry(retry).build();
+                Box::new(store.map_err(|error| odd(said(&error)))?)
+            }
+            _ => return Err(odd("its kind is not known".to_owned())),
+        };
+        Ok((store, place))
+    }
 }
 
 /// What a source's answer means for whoever goes on.

@@ -88,7 +88,7 @@ async fn dev_runs(actors: Actors, msg: LookAtDevRuns) -> Result<Vec<DevRunRow>, 
             let under_way = live.iter().find(|row| row.dev_run == known.spec.dev_run);
             under_way.cloned().unwrap_or_else(|| {
                 let end = known.end.unwrap_or(DevRunEnd::RigEnded);
-                look::row_of(&known.spec, DevRunStatus::Ended { end })
+                look::row_of(&known.spec, DevRunStatus::Ended { end }, known.on_runner)
             })
         })
         .collect())

@@ -271,13 +271,17 @@ fn rows_in_line(snapshot: &Snapshot) -> Vec<DevRunRow> {
 pub(super) async fn dev_run(actors: &Actors, id: DevRunId) -> Result<DevRunRow, No> {
     if let Some(snapshot) = snapshot(actors, WhichJobs::First(0)).await
         && let Some(lane) = snapshot.lanes.iter().find(|lane| lane.spec.dev_run == id)
-        && let Some(row) = dev_run_row(&snapshot, &lane.spec, &lane.state)
+        && let Some(mut row) = dev_run_row(&snapshot, &lane.spec, &lane.state)
     {
+        // The lane has let go of its hold; where that was is in the records.
+        if matches!(row.status, DevRunStatus::Ended { .. }) {
+            row.note = texts::note_of_dev_run(recorded_dev_run(actors, id).await?.on_runner);
+        }
         return Ok(row);
     }
     let known = recorded_dev_run(actors, id).await?;
     let end = known.end.unwrap_or(DevRunEnd::RigEnded);
-    Ok(row_of(&known.spec, DevRunStatus::Ended { end }))
+    Ok(row_of(&known.spec, DevRunStatus::Ended { end }, known.on_runner))
 }
 
 /// How a development run that is not under way ended.
@@ -355,14 +359,14 @@ async fn arrival_of(actors: &Actors, id: JobId) -> Result<Arrival, No> {
     }
 }
 
-pub(super) fn row_of(spec: &DevRunSpec, status: DevRunStatus) -> DevRunRow {
+pub(super) fn row_of(spec: &DevRunSpec, status: DevRunStatus, on_runner: bool) -> DevRunRow {
     DevRunRow {
         dev_run: spec.dev_run,
         run: spec.run,
         lane: spec.lane,
         argv: spec.argv.clone(),
         status,
-        note: texts::DIAGNOSTIC_ONLY.to_owned(),
+        note: texts::note_of_dev_run(on_runner),
     }
 }
 
@@ -383,7 +387,11 @@ fn dev_run_row(snapshot: &Snapshot, spec: &DevRunSpec, state: &LaneState) -> Opt
         LaneState::Holding { ask, hold, .. } => holding(snapshot, ask, *hold),
         LaneState::Ending { end, .. } => DevRunStatus::Ended { end: end.clone() },
     };
-    Some(row_of(spec, status))
+    let on_runner = match state {
+        LaneState::Granted { hold, .. } | LaneState::Holding { hold, .. } => hold.member.is_runner(),
+        LaneState::Idle | LaneState::Recording { .. } | LaneState::Waiting { .. } | LaneState::Ending { .. } => false,
+    };
+    Some(row_of(spec, status, on_runner))
 }
 
 fn recording(snapshot: &Snapshot, ask: &Ask) -> DevRunStatus {

@@ -95,7 +95,9 @@ pub(crate) fn run(args: &RunArgs, client: impl FnOnce() -> anyhow::Result<Client
         }
         if nobody_reads || stop.is_asked() { Wish::Cancel } else { Wish::GoOn }
     })?;
-    teller.end(&end);
+    // Where the rig is gone by now, what holds of every development run is said.
+    let note = client.dev_run(dev_run).map_or_else(|_| texts::note_of_dev_run(false), |row| row.note);
+    teller.end(&end, &note);
     Ok(exit::of_dev_run(&end))
 }
 
@@ -139,18 +141,16 @@ impl Teller<'_> {
         self.progress.show(self.say, "cancels".to_owned(), text);
     }
 
-    fn end(&mut self, end: &DevRunEnd) {
+    fn end(&mut self, end: &DevRunEnd, note: &str) {
         self.progress.clear();
         if self.json {
             let rest = self.text.rest();
             if !rest.is_empty() {
                 self.output_line_of(&rest, 0);
             }
-            self.line(
-                &json!({ "event": "ended", "dev_run": self.dev_run, "end": end, "note": texts::DIAGNOSTIC_ONLY }),
-            );
+            self.line(&json!({ "event": "ended", "dev_run": self.dev_run, "end": end, "note": note }));
         } else {
-            let text = format!("thermite: {}; {}", show::dev_run_end(end), texts::DIAGNOSTIC_ONLY);
+            let text = format!("thermite: {}; {note}", show::dev_run_end(end));
             self.say.aside(&self.say.side_ink.dim(&text));
         }
     }

@@ -12,7 +12,6 @@ use thermite_core::lane::Caller;
 use thermite_core::limits;
 use thermite_core::refusal::Refusal;
 use thermite_core::run::RunState;
-use thermite_core::texts;
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{Array, ArrayBuilder, Object, ObjectBuilder, Schema, Type};
 
@@ -218,9 +217,9 @@ impl SubmitJob {
 }
 
 impl Over {
-    /// The answer about one development run's end.
-    pub fn new(dev_run: DevRunId, end: DevRunEnd) -> Over {
-        Over { dev_run, end, note: texts::DIAGNOSTIC_ONLY.to_owned() }
+    /// The answer about one development run's end, with what is said beside it ([`note_of_dev_run`](thermite_core::texts::note_of_dev_run)).
+    pub fn new(dev_run: DevRunId, end: DevRunEnd, note: String) -> Over {
+        Over { dev_run, end, note }
     }
 }
 

@@ -157,5 +157,7 @@ pub(super) async fn one(
 pub(super) async fn cancel(request: HttpRequest, door: Data<Door>, asker: Asker) -> Result<Json<Over>, Problem> {
     let dev_run: DevRunId = request::id(&request, "dev_run")?;
     asker.owns(&door.rig.dev_run(dev_run).await?)?;
-    Ok(Json(Over::new(dev_run, door.rig.cancel(dev_run).await?)))
+    let end = door.rig.cancel(dev_run).await?;
+    let note = door.rig.dev_run(dev_run).await?.note;
+    Ok(Json(Over::new(dev_run, end, note)))
 }

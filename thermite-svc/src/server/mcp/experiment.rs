@@ -142,7 +142,8 @@ async fn answer(door: &Data<Door>, dev_run: DevRunId, end: DevRunEnd) -> Result<
     let (head, tail) = (head.map(|slice| slice.bytes).unwrap_or_default(), tail);
     let (tail_at, tail) = tail.map_or((total, Vec::new()), |slice| (slice.offset, slice.bytes));
     let left_out = tail_at.saturating_sub(head.len() as u64);
-    let words = words::experiment(&end, &head, left_out, &tail);
+    let note = door.rig.dev_run(dev_run).await.map_err(ToolNo::Rig)?.note;
+    let words = words::experiment(&end, &note, &head, left_out, &tail);
     let exit = match &end {
         DevRunEnd::Exited { exit: Exit::Code(code), .. } => Some(*code),
         DevRunEnd::Exited { exit: Exit::Signal(_), .. }
@@ -157,6 +158,6 @@ async fn answer(door: &Data<Door>, dev_run: DevRunId, end: DevRunEnd) -> Result<
     };
     // A command that ran is an experiment, whatever its exit; one that never ran to its end is none.
     let is_no = !matches!(end, DevRunEnd::Exited { .. });
-    let value = json!({ "dev_run": Over::new(dev_run, end), "exit_code": exit, "output_bytes": total });
+    let value = json!({ "dev_run": Over::new(dev_run, end, note), "exit_code": exit, "output_bytes": total });
     Ok(Said { words, value, is_no })
 }

@@ -4,7 +4,6 @@ use thermite_actors::rig;
 use thermite_actors::view::{DevRunStatus, JobRow, JobStatus, RigView, RunRow};
 use thermite_core::dev_run::DevRunEnd;
 use thermite_core::ids::LaneId;
-use thermite_core::texts;
 use thermite_core::why;
 
 use crate::plain::{plain, plain_lines};
@@ -27,8 +26,8 @@ pub(super) fn output(bytes: &[u8]) -> String {
 }
 
 /// An experiment's end.
-pub(super) fn experiment(end: &DevRunEnd, head: &[u8], left_out: u64, tail: &[u8]) -> String {
-    let mut words = format!("{}\n{}\n", why::dev_run_end(end), texts::DIAGNOSTIC_ONLY);
+pub(super) fn experiment(end: &DevRunEnd, note: &str, head: &[u8], left_out: u64, tail: &[u8]) -> String {
+    let mut words = format!("{}\n{note}\n", why::dev_run_end(end));
     if head.is_empty() && tail.is_empty() {
         return words + "It wrote nothing.";
     }
