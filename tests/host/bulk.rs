@@ -352,7 +352,7 @@ impl Net {
 }
 
 /// The net as a bringer holds it.
-struct Link(Rc<Net>);
+pub(crate) struct Link(pub(crate) Rc<Net>);
 
 impl BulkLink for Link {
     fn ask(&self, to: &ProcessName, mut ask: BulkAsk) -> LocalBoxFuture<'static, Result<BulkAnswer, LinkFault>> {

@@ -1,7 +1,7 @@
 //! The executor on real processes: the judge's steps from a real repository to a timed block, and development runs.
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thermite_actors::host::clock::{self, BootClock};
@@ -540,16 +540,16 @@ fn a_sweep_over_a_clean_machine_proves_it_empty() {
 pub(crate) struct Bench {
     pub(crate) repo: Repo,
     pub(crate) executor: HostExecutor,
-    workspaces: HostWorkspaces,
-    job: Arc<JobSpec>,
-    hold: HoldId,
+    pub(crate) workspaces: HostWorkspaces,
+    pub(crate) job: Arc<JobSpec>,
+    pub(crate) hold: HoldId,
     // Dropped last: the launcher's run files are in it.
     _state: tempfile::TempDir,
 }
 
 impl Bench {
     /// None where this machine gives no isolation; the launcher's tests say so too.
-    async fn open(kit: &str, champion: &[(&str, &str)], change: &[(&str, &str)]) -> Option<Bench> {
+    pub(crate) async fn open(kit: &str, champion: &[(&str, &str)], change: &[(&str, &str)]) -> Option<Bench> {
         Bench::open_with(CpuDriver::of_this_machine(), kit, champion, change).await
     }
 
@@ -569,20 +569,7 @@ impl Bench {
 
         let state = tempfile::tempdir().unwrap();
         let rig = unique("x");
-        let settings = LauncherSettings {
-            rig: rig.clone(),
-            state: state.path().to_owned(),
-            hidden: Vec::new(),
-            program: env!("CARGO_BIN_EXE_host-rig").into(),
-            wanted: Wanted::BEST,
-            trial_uid: None,
-            cards: Cards::default(),
-        };
-        let launcher = Launcher::open(settings).await.unwrap();
-        if !launcher.containment().has_own_view() {
-            println!("nothing can be launched here: {}", launcher.containment().missing_in_words());
-            return None;
-        }
+        let launcher = launcher(&rig, state.path()).await?;
         let accounts = accounts();
         let path = std::env::var("PATH").unwrap();
         let workspaces = HostWorkspaces::open(&repo.data(), accounts, path).unwrap();
@@ -602,7 +589,7 @@ impl Bench {
         Bench::open(&kit("measure = [\"true\"]"), &[("src/a", "1\n")], &[("src/a", "2\n")]).await
     }
 
-    fn lane(&self, number: u8) -> PathBuf {
+    pub(crate) fn lane(&self, number: u8) -> PathBuf {
         self.repo.folder.path().canonicalize().unwrap().join(format!("lane-{number}"))
     }
 
@@ -694,7 +681,7 @@ impl Bench {
         })
     }
 
-    fn dev_run(&self, argv: &[&str]) -> DevRunSpec {
+    pub(crate) fn dev_run(&self, argv: &[&str]) -> DevRunSpec {
         DevRunSpec {
             dev_run: DevRunId(uuid::Uuid::now_v7()),
             run: self.job.run,
@@ -714,6 +701,25 @@ impl Bench {
         until("the output is complete", || read().complete).await;
         String::from_utf8_lossy(&read().bytes).into_owned()
     }
+}
+
+/// A launcher for a rig of that name; none where this machine gives no isolation.
+pub(crate) async fn launcher(rig: &str, state: &Path) -> Option<Launcher> {
+    let settings = LauncherSettings {
+        rig: rig.to_owned(),
+        state: state.to_owned(),
+        hidden: Vec::new(),
+        program: env!("CARGO_BIN_EXE_host-rig").into(),
+        wanted: Wanted::BEST,
+        trial_uid: None,
+        cards: Cards::default(),
+    };
+    let launcher = Launcher::open(settings).await.unwrap();
+    if !launcher.containment().has_own_view() {
+        println!("nothing can be launched here: {}", launcher.containment().missing_in_words());
+        return None;
+    }
+    Some(launcher)
 }
 
 /// The files of a machine with two idle CPUs.

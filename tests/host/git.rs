@@ -435,13 +435,55 @@ fn a_change_that_is_too_large_is_refused_before_it_fills_the_store() {
     assert_eq!(
         fault,
         format!(
-            "{} cannot be read: the change has more than {CHANGE_BYTES_MAX} bytes of new or changed content; have git \
-             ignore what is not part of it",
-            lane.tree.join("big").display()
+            "the change in {} has {} bytes of new or changed content, at most {CHANGE_BYTES_MAX}; have git ignore what is \
+             not part of it, or list it as a model file of the kit; the largest: big ({} bytes)",
+            lane.tree.display(),
+            CHANGE_BYTES_MAX + 1,
+            CHANGE_BYTES_MAX + 1,
         )
     );
     let scratch = std::fs::read_dir(lane.repo.data().join("git/tmp")).unwrap().count();
     assert_eq!(scratch, 0, "nothing is left behind");
+}
+
+#[test]
+fn two_gigabytes_are_refused_with_the_largest_files_before_anything_is_read() {
+    let lane = Lane::new(&[("a", "1\n"), (".gitignore", "ignored\n")]);
+    let sized = |name: &str, bytes: u64| std::fs::File::create(lane.tree.join(name)).unwrap().set_len(bytes).unwrap();
+    sized("weights\nof two lines", 2 << 30);
+    sized("ignored", 4 << 30);
+    for (at, name) in ["b", "c", "d", "e", "f"].into_iter().enumerate() {
+        sized(name, 1_000 * (at as u64 + 1));
+    }
+    let accessed = |name: &str| std::fs::metadata(lane.tree.join(name)).unwrap().accessed().unwrap();
+    // Older than what it was changed last at: a read would move it, whatever the mount says of access times.
+    let past = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000);
+    let large = std::fs::File::options().write(true).open(lane.tree.join("weights\nof two lines")).unwrap();
+    large.set_times(std::fs::FileTimes::new().set_accessed(past)).unwrap();
+
+    let fault = lane.capture().unwrap_err();
+
+    let largest = "the largest: weights\\nof two lines (2147483648 bytes), f (5000 bytes), e (4000 bytes), d (3000 bytes), \
+                   c (2000 bytes)";
+    assert!(fault.ends_with(largest), "{fault}");
+    assert!(fault.contains(" has 2147498648 bytes of new or changed content, at most "), "{fault}");
+    assert_eq!(accessed("weights\nof two lines"), past, "it was not read");
+    assert_eq!(std::fs::read_dir(lane.repo.data().join("git/tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_submodule_whose_files_lie_there_is_told() {
+    let lane = Lane::new(&[("a", "1\n")]);
+    git(&lane.tree, &["init", "--quiet", "part"]);
+    write(&lane.tree.join("part/x"), "1\n");
+    let link = commit(&lane.tree.join("part"), "x");
+    git(&lane.tree, &["update-index", "--add", "--cacheinfo", &format!("160000,{link},part")]);
+    git(&lane.tree, &["update-index", "--add", "--cacheinfo", &format!("160000,{link},not here")]);
+    std::fs::create_dir(lane.tree.join("not here")).unwrap();
+
+    let captured = lane.capture_all();
+
+    assert_eq!((captured.nested, captured.submodules), (Vec::new(), vec![PathBuf::from("part")]));
 }
 
 #[test]

@@ -198,7 +198,7 @@ fn every_fault_names_file_line_key_value_and_what_was_expected() {
             "check = ",
             "chek = ",
             "4: chek is not a key of a kit; expected one of name, target, build, check, measure, timer, timer_isolated, \
-             editable, artefacts, contract"
+             editable, artefacts, model, contract"
                 .into(),
         ),
         (

@@ -18,11 +18,13 @@ mod gpu_blocks;
 mod kit;
 mod launch;
 mod layers;
+mod models;
 #[expect(dead_code, reason = "the whole-rig tests use the rest")]
 #[path = "../service/quota_group.rs"]
 mod quota_group;
 mod repo;
 mod reported;
+mod runner;
 mod sweep;
 mod thrown;
 mod workspaces;

@@ -12,6 +12,7 @@ pub mod gpu;
 pub mod ids;
 pub mod kit;
 pub mod launch;
+pub mod models;
 pub mod workspaces;
 
 /// Bytes in hexadecimal, as hashes are shown.

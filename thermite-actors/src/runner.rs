@@ -42,19 +42,17 @@ pub struct LinkedRunners {
     link: Rc<dyn RunnerLink>,
     changes: Rc<dyn LaneChanges>,
     outputs: Rc<dyn RemoteOutputs>,
-    epoch: u64,
     bus: Rc<RefCell<Bus>>,
 }
 
 impl LinkedRunners {
-    /// Over that link; `epoch` is one higher with each start of the core.
+    /// Over that link.
     pub fn new(
         link: Rc<dyn RunnerLink>,
         changes: Rc<dyn LaneChanges>,
         outputs: Rc<dyn RemoteOutputs>,
-        epoch: u64,
     ) -> LinkedRunners {
-        LinkedRunners { link, changes, outputs, epoch, bus: Rc::default() }
+        LinkedRunners { link, changes, outputs, bus: Rc::default() }
     }
 }
 
@@ -65,7 +63,6 @@ impl Runners for LinkedRunners {
             Rc::clone(&self.link),
             Rc::clone(&self.changes),
             Rc::clone(&self.outputs),
-            self.epoch,
             Rc::clone(&self.bus),
         )
         .start();
@@ -132,10 +129,9 @@ impl RunnerActor {
         link: Rc<dyn RunnerLink>,
         changes: Rc<dyn LaneChanges>,
         outputs: Rc<dyn RemoteOutputs>,
-        epoch: u64,
         bus: Rc<RefCell<Bus>>,
     ) -> RunnerActor {
-        let RunnerBirth { member, runner, last, quarantine, device, ears } = birth;
+        let RunnerBirth { member, runner, last, epoch, quarantine, device, ears } = birth;
         let clock = ears.clock();
         let (mut machine, mut first) = Runner::new(clock.now(), member, runner, last, None);
         if let Some(why) = quarantine {

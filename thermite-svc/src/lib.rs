@@ -12,6 +12,7 @@ pub mod folder;
 pub mod harness;
 pub mod input_log;
 pub mod metrics;
+pub mod models;
 pub mod plain;
 pub mod records;
 pub mod report;

@@ -14,6 +14,7 @@
 //! | folder of the devices' locks | `THERMITE_DEVICE_LOCKS` | `/run/lock`, else `/tmp`: one that all rigs of the machine share |
 //! | what the data folder may hold of what can be pruned | `THERMITE_KEEP` | `20GiB` ([`crate::budget`]) |
 //! | room below which its disk takes no new work | `THERMITE_DISK_FLOOR` | `256MiB` |
+//! | what model files may be kept | `THERMITE_MODELS_KEEP` | `200GiB` ([`crate::models`]) |
 //! | how often the folder is held against that | `THERMITE_KEEP_EVERY` | 60, in seconds |
 //! | what its devices are | `THERMITE_TARGET` | `cpu`, the machine's CPUs; `cuda-gpu`, its GPUs |
 //! | its GPUs, in order | `THERMITE_GPUS` | `all`; else indices of `nvidia-smi` or UUIDs, such as `0,2` |
@@ -64,6 +65,8 @@ pub struct Settings {
     pub keep: u64,
     /// Room below which its disk takes no new work, in bytes.
     pub disk_floor: u64,
+    /// What model files may be kept on this machine, in bytes (rule E4).
+    pub models_keep: u64,
     /// How often the folder is held against its byte budget.
     pub keep_every: Span,
     /// What its devices are.
@@ -126,6 +129,7 @@ impl Settings {
             proc_root: proc_root(&environment)?,
             keep: size(&environment, "THERMITE_KEEP", limits::KEEP_BYTES, 1 << 20)?,
             disk_floor: size(&environment, "THERMITE_DISK_FLOOR", limits::DISK_FLOOR_BYTES, 0)?,
+            models_keep: size(&environment, "THERMITE_MODELS_KEEP", limits::MODELS_KEEP_BYTES, 0)?,
             keep_every: Span::seconds(number(
                 &environment,
                 "THERMITE_KEEP_EVERY",

@@ -236,7 +236,6 @@ impl House {
             argv: vec!["sh".into(), "-c".into(), script.replace("MARK", &mark)],
             env: Vec::new(),
             contract: Contract::default(),
-            models: Vec::new(),
         };
         (spec, mark)
     }

@@ -21,6 +21,7 @@ use thermite_core::stage::{StageStep, StepReport};
 use super::clock::{self, BootClock};
 use super::cpu::CpuDriver;
 use super::launch::{CaptureDir, HOME_AT, Identity, LaunchSpec, Launcher, Toolchains, hand_over, toolchain_mounts};
+use super::models::ModelsInUse;
 use super::workspaces::HostWorkspaces;
 use crate::ports::{Clock, Executor, Launched, Leftovers, StageRef, StopProof};
 
@@ -158,13 +159,15 @@ impl Inner {
         if !is_known {
             self.shared.toolchains.borrow_mut().insert(spec.lane, toolchains.clone());
         }
+        let models = self.shared.models(&hold, &spec.models).await?;
         let (dev_run, program) = (spec.dev_run, spec.argv.first().cloned().unwrap_or_default());
         let (of_run, lane) = (spec.run, spec.lane);
         let keeps_leftovers = spec.contract.leftovers == KeepOrStop::Keep;
-        let launched = self.shared.launcher.launch(self.launch_spec(spec, identity, toolchains)).await;
+        let launch_spec = self.launch_spec(spec, identity, toolchains, &models);
+        let launched = self.shared.launcher.launch(launch_spec).await;
         let run = Rc::new(launched.map_err(|fault| format!("program {program} could not be started: {fault}"))?);
         // From here on a stop finds it.
-        hold.set_dev_run(HeldDevRun { dev_run, of_run, lane, run: Rc::clone(&run), keeps_leftovers });
+        hold.set_dev_run(HeldDevRun { dev_run, of_run, lane, run: Rc::clone(&run), keeps_leftovers, _models: models });
         if hold.is_stopped() {
             return Err("it was stopped before its start".to_owned());
         }
@@ -172,7 +175,13 @@ impl Inner {
         Ok(Launched { pid: run.pid(), containment: self.shared.containment(&self.place) })
     }
 
-    fn launch_spec(&self, spec: DevRunSpec, identity: Identity, toolchains: Toolchains) -> LaunchSpec {
+    fn launch_spec(
+        &self,
+        spec: DevRunSpec,
+        identity: Identity,
+        toolchains: Toolchains,
+        models: &ModelsInUse,
+    ) -> LaunchSpec {
         let mut env = plain_env(&toolchains);
         set(&mut env, "THERMITE_LANE", spec.lane.number().to_string());
         set(&mut env, "THERMITE_RUN", spec.run.to_string());
@@ -185,6 +194,8 @@ impl Inner {
         for (name, value) in grant.env() {
             set(&mut env, &name, value);
         }
+        let mut read_only = toolchains.read_only;
+        self.shared.show_models(models, &mut env, &mut read_only);
         let mut hidden = toolchains.hidden;
         hidden.push(self.shared.settings.data.clone());
         hidden.extend(self.shared.workspaces.others_trees(&spec.worktree));
@@ -196,7 +207,7 @@ impl Inner {
             workspace_at: spec.worktree.clone(),
             workspace_read_only: false,
             workspace: spec.worktree,
-            read_only: toolchains.read_only,
+            read_only,
             hidden,
             grant,
             identity,

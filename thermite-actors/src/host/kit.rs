@@ -10,6 +10,12 @@
 //! editable = ["src/**"]                # globs of what a change may touch, from the repository's root
 //! artefacts = ["bench"]                # optional; files whose hash names what was measured
 //!
+//! [[model]]                            # optional, several; a file that runs find in the folder $THERMITE_MODELS
+//! name = "weights.bin"
+//! url = "https://host/weights.bin"     # or s3://bucket/weights.bin, file:///folder/weights.bin
+//! sha256 = "9f86...0a08"
+//! bytes = 4096
+//!
 //! [contract]                           # all optional
 //! plan_percent = 1                     # speed-up the plan is made for, in percent
 //! gate_percent = 0.5                   # least speed-up that wins
@@ -25,6 +31,8 @@
 //!
 //! The file comes from a repository, so it may be anything: it is bounded in size, every key must be known, and every
 //! fault names the file, the line, the key, what stood there and what was expected. Nothing here runs a command.
+
+mod model;
 
 use std::fmt;
 use std::io::Read;
@@ -148,8 +156,19 @@ impl Source<'_> {
     }
 }
 
-const KIT_KEYS: [&str; 10] =
-    ["name", "target", "build", "check", "measure", "timer", "timer_isolated", "editable", "artefacts", "contract"];
+const KIT_KEYS: [&str; 11] = [
+    "name",
+    "target",
+    "build",
+    "check",
+    "measure",
+    "timer",
+    "timer_isolated",
+    "editable",
+    "artefacts",
+    "model",
+    "contract",
+];
 const CONTRACT_KEYS: [&str; 10] = [
     "plan_percent",
     "gate_percent",
@@ -217,7 +236,10 @@ fn read_kit(source: Source<'_>, table: &DeTable<'_>) -> Result<Kit, KitFault> {
             fields.each("artefacts", |text| stays_inside(text).map_err(str::to_owned))?;
             fields.optional("artefacts", ARTEFACTS_EXPECTED, paths)?.unwrap_or_default()
         },
-        models: Vec::new(),
+        models: match fields.get("model") {
+            None => Vec::new(),
+            Some(value) => model::read(source, value)?,
+        },
         contract,
     })
 }

@@ -22,6 +22,8 @@ use thermite_core::limits;
 use thermite_core::refusal::{InfrastructureFailure, Refusal};
 use thermite_core::run::RunSpec;
 
+mod copies;
+
 use super::git::command::GitFault;
 use super::git::{self, Git, Repository, Worktree};
 use super::kit::{self, Editable};
@@ -141,6 +143,9 @@ struct Shared {
     /// The lanes' worktrees of every run there has been, and the file that keeps them.
     trees: Mutex<BTreeSet<PathBuf>>,
     trees_file: PathBuf,
+    /// The repository of each lane's worktree, and the file that keeps them: what a lane writes in its tree decides nothing.
+    repositories: Mutex<BTreeMap<PathBuf, PathBuf>>,
+    repositories_file: PathBuf,
     /// Champions that are kept, with their kits: a commit never changes, and a queue's jobs all start from a few.
     champions: Mutex<BTreeMap<KeptChampion, (Kit, String)>>,
     /// One thread at a time writes into the stores, or prunes them.
@@ -180,6 +185,7 @@ impl HostWorkspaces {
             Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeSet::new(),
             Err(error) => return Err(error),
         };
+        let (repositories, repositories_file) = copies::known_repositories(data)?;
         Ok(HostWorkspaces {
             shared: Arc::new(Shared {
                 git: Git::open(data)?,
@@ -190,6 +196,8 @@ impl HostWorkspaces {
                 path,
                 trees: Mutex::new(trees),
                 trees_file,
+                repositories: Mutex::new(repositories),
+                repositories_file,
                 champions: Mutex::new(BTreeMap::new()),
                 storing: Mutex::new(()),
                 recent: Mutex::new(BTreeMap::new()),
@@ -360,6 +368,7 @@ impl Shared {
         }
         let lanes = self.lanes(&repository, &request.lanes)?;
         self.remember(&lanes)?;
+        self.remember_repository(&repository.path, &lanes)?;
         Ok(RunSpec { repo: repository.path, kit_path, kit, kit_hash, champion, lanes })
     }
 

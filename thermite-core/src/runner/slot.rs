@@ -561,16 +561,16 @@ impl Slot {
     }
 
     fn preparing(&self) -> impl Iterator<Item = (u64, Moment)> {
-        self.grants.iter().filter_map(|(number, grant)| match grant.phase {
-            Phase::Preparing { until } => Some((*number, until)),
-            _ => None,
+        self.grants.iter().filter_map(|(number, grant)| {
+            let Phase::Preparing { until } = grant.phase else { return None };
+            Some((*number, until))
         })
     }
 
     fn kept(&self) -> impl Iterator<Item = (u64, Moment)> {
-        self.grants.iter().filter_map(|(number, grant)| match grant.phase {
-            Phase::Over { since, .. } => Some((*number, since + limits::RUNNER_ENDED_KEPT)),
-            _ => None,
+        self.grants.iter().filter_map(|(number, grant)| {
+            let Phase::Over { since, .. } = grant.phase else { return None };
+            Some((*number, since + limits::RUNNER_ENDED_KEPT))
         })
     }
 
@@ -602,10 +602,8 @@ impl Grant {
     }
 
     fn first_asked(&self) -> Option<u64> {
-        match &self.phase {
-            Phase::Accepting { asked, .. } => asked.first().copied(),
-            _ => None,
-        }
+        let Phase::Accepting { asked, .. } = &self.phase else { return None };
+        asked.first().copied()
     }
 }
 

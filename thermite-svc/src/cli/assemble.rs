@@ -23,6 +23,7 @@ use thermite_core::cpus::{CpuCut, CpuList};
 use thermite_core::ids::MemberId;
 use thermite_svc::budget::Stores;
 use thermite_svc::cards::{self, Listed};
+use thermite_svc::models;
 use thermite_svc::serve::{Ground, Parts};
 use thermite_svc::settings::gpus::GPUS;
 use thermite_svc::settings::{Devices, GpuSettings, Settings};
@@ -207,16 +208,20 @@ impl Base {
         let path = std::env::var("PATH").unwrap_or_default();
         let workspaces = HostWorkspaces::open(data, accounts, path);
         let mut workspaces = workspaces.map_err(|error| format!("workspaces: {error}"))?;
+        let mut for_models = data.to_owned();
         if !launcher.containment().has_own_view() && accounts != Accounts::rigs_user() {
             // The data folder is closed to the judge's account, and nothing can be shown to it elsewhere.
             let open_to_all = PathBuf::from(format!("/var/tmp/thermite-{rig}"));
+            for_models.clone_from(&open_to_all);
             workspaces =
                 workspaces.lay_out_in(&open_to_all).map_err(|error| format!("{}: {error}", open_to_all.display()))?;
         }
         let workspaces = workspaces.for_target(machine.target()).map_err(|error| format!("workspaces: {error}"))?;
         let set = ExecutorSettings { rig, data: data.to_owned(), accounts };
         let executors = Executors::open(launcher, workspaces.clone(), set);
-        let executors = executors.map_err(|error| format!("outputs: {error}"))?;
+        let models = models::on_this_machine(&for_models, settings.models_keep)
+            .map_err(|error| format!("model files: {error}"))?;
+        let executors = executors.map_err(|error| format!("outputs: {error}"))?.with_models(models);
         Ok(Base { workspaces, executors })
     }
 }

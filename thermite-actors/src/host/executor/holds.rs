@@ -13,6 +13,7 @@ use thermite_core::limits;
 use thermite_core::readiness::{Reading, Signal, SignalState, names};
 
 use crate::host::launch::Run;
+use crate::host::models::ModelsInUse;
 use crate::ports::{BlockWatch, StopProof};
 
 use super::own::HoldProcesses;
@@ -44,6 +45,8 @@ pub(super) struct HeldDevRun {
     pub(super) run: Rc<Run>,
     /// What its contract says of leftovers (rule C3).
     pub(super) keeps_leftovers: bool,
+    /// The model files it may read: they stay while it is held, and with what it leaves.
+    pub(super) _models: ModelsInUse,
 }
 
 /// A start or step under way; over when dropped.

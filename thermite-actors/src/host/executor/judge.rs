@@ -12,7 +12,7 @@ use std::rc::Rc;
 use futures_util::future::LocalBoxFuture;
 
 use thermite_core::block::{BlockTimes, Order, Pair, Side};
-use thermite_core::contract::{Argv, Kit, Timer};
+use thermite_core::contract::{Argv, Kit, ModelFile, Timer};
 use thermite_core::dev_run::Exit;
 use thermite_core::ids::{DevRunId, HoldId};
 use thermite_core::limits::{self, FAILURE_TAIL_BYTES, REPORTED_TIME_BYTES_MAX, REPORTED_TIME_MAX};
@@ -25,6 +25,7 @@ use crate::host::clock::{self, BootClock};
 use crate::host::cpu::CpuDriver;
 use crate::host::git;
 use crate::host::launch::{Ended, HandOverFault, Identity, LaunchSpec, Run, Toolchains, hand_over};
+use crate::host::models::ModelsInUse;
 use crate::ports::{Clock, DeviceFault, Outputs, StageRef, StopProof, TargetDriver};
 
 /// Where both sides see their own tree.
@@ -56,6 +57,8 @@ struct Purpose<'a> {
     /// A measured run only reads its workspace: what it left there would be the next run's.
     is_timed: bool,
     reports_times: bool,
+    /// The kit's model files.
+    models: &'a [ModelFile],
     own_use: &'a OwnUse<'a>,
 }
 
@@ -66,6 +69,11 @@ struct OwnUse<'a> {
     driver: Option<&'a CpuDriver>,
     from: Cell<Moment>,
     cpu_ns: Cell<u64>,
+}
+
+/// A model file that is not there: nobody's fault (rule E4).
+fn not_fetched(why: String) -> Trouble {
+    if git::is_no_room(&why) { Trouble::NoRoom(why) } else { Trouble::Infrastructure(why) }
 }
 
 impl OwnUse<'_> {
@@ -128,7 +136,11 @@ impl Inner {
         let laid = tokio::task::spawn_blocking(move || workspaces.lay_out(&job, kind, attempt));
         let why = tokio::select! {
             laid = laid => match laid {
-                Ok(Ok(())) => return StepReport::Prepared,
+                // Fetched before anything is built or timed, which then only finds them there.
+                Ok(Ok(())) => match self.shared.models(hold, &stage.job.pinned.kit.models).await {
+                    Ok(_) => return StepReport::Prepared,
+                    Err(why) => why,
+                },
                 Ok(Err(why)) => why,
                 Err(error) => error.to_string(),
             },
@@ -160,6 +172,7 @@ impl Inner {
                 limit_name: "build_max",
                 is_timed: false,
                 reports_times: false,
+                models: &kit.models,
                 own_use,
             };
             if let Err(trouble) = self.run(hold, &workspace, build, &purpose).await {
@@ -194,6 +207,7 @@ impl Inner {
             limit_name: "check_max",
             is_timed: false,
             reports_times: false,
+            models: &kit.models,
             own_use,
         };
         match self.run(hold, &workspace, check, &purpose).await {
@@ -257,6 +271,7 @@ impl Inner {
             limit_name: "measure_max",
             is_timed: true,
             reports_times,
+            models: &kit.models,
             own_use,
         };
         let ended = self.run(hold, workspace, &kit.measure, &purpose).await?;
@@ -282,7 +297,8 @@ impl Inner {
         }
         self.give_workspace(workspace, purpose).await?;
         let output = DevRunId(uuid::Uuid::now_v7());
-        let spec = self.judge_spec(workspace, argv, output, purpose);
+        let models = self.shared.models(hold, purpose.models).await.map_err(not_fetched)?;
+        let spec = self.judge_spec(workspace, argv, output, purpose, &models);
         let kills_before = memory_kills();
         let run = self.shared.launcher.launch(spec).await.map_err(|fault| {
             let why = fault.to_string();
@@ -345,7 +361,14 @@ impl Inner {
         }
     }
 
-    fn judge_spec(&self, workspace: &Path, argv: &Argv, output: DevRunId, purpose: &Purpose<'_>) -> LaunchSpec {
+    fn judge_spec(
+        &self,
+        workspace: &Path,
+        argv: &Argv,
+        output: DevRunId,
+        purpose: &Purpose<'_>,
+        models: &ModelsInUse,
+    ) -> LaunchSpec {
         let identity = self.judges_identity(purpose);
         let toolchains = self.judges_toolchains(purpose, identity);
         let grant = if purpose.builds { self.place.build_grant() } else { self.place.judge_grant() };
@@ -353,6 +376,8 @@ impl Inner {
         for (name, value) in grant.env() {
             set(&mut env, &name, value);
         }
+        let mut read_only = toolchains.read_only.clone();
+        self.shared.show_models(models, &mut env, &mut read_only);
         let mut hidden = toolchains.hidden.clone();
         hidden.push(self.shared.settings.data.clone());
         // A candidate may not read what the lanes have at hand.
@@ -364,7 +389,7 @@ impl Inner {
             workspace: workspace.to_owned(),
             workspace_at: WORKSPACE_AT.into(),
             workspace_read_only: purpose.is_timed,
-            read_only: toolchains.read_only.clone(),
+            read_only,
             hidden,
             grant,
             identity,

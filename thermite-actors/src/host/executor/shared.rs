@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use thermite_core::contract::ModelFile;
 use thermite_core::cpus::CpuList;
 use thermite_core::ids::LaneId;
 
-use super::{HostExecutor, Inner};
+use super::holds::Hold;
+use super::{HostExecutor, Inner, set};
 use crate::host::cpu::CpuDriver;
 use crate::host::launch::{self, CaptureDir, CardGrant, CardWay, Grant, Launcher, Toolchains};
+use crate::host::models::{MODELS_ENV, Models, ModelsInUse};
 use crate::host::workspaces::{Accounts, HostWorkspaces};
 use crate::ports::{StopProof, TargetDriver};
 
@@ -62,6 +65,8 @@ pub(super) struct Shared {
     pub(super) build_toolchains: OnceCell<Toolchains>,
     /// One build at a time (rule B7): the policy sees to it for the rig, this for the machine.
     pub(super) build_turn: tokio::sync::Mutex<()>,
+    /// The model files of this machine, where runs may have some.
+    models: OnceCell<Models>,
     /// Whether what an earlier rig left is proved gone. From then on a sweep is of one card alone: others work.
     swept: tokio::sync::Mutex<bool>,
 }
@@ -89,9 +94,17 @@ impl Executors {
             toolchains: RefCell::default(),
             build_toolchains: OnceCell::new(),
             build_turn: tokio::sync::Mutex::default(),
+            models: OnceCell::new(),
             swept: tokio::sync::Mutex::default(),
         };
         Ok(Executors { shared: Rc::new(shared) })
+    }
+
+    /// Gives runs the model files that their kits list, from `models`. Without it, or told a second time, nothing changes:
+    /// a run that needs some is not carried out.
+    pub fn with_models(self, models: Models) -> Executors {
+        drop(self.shared.models.set(models));
+        self
     }
 
     /// The executor of the machine's CPUs as one device; tells `driver` what the judge itself used.
@@ -209,6 +222,36 @@ impl Place {
 }
 
 impl Shared {
+    /// Has a run's model files here (rule E4), for as long as the answer lives; a stop of the hold ends the wait.
+    pub(super) async fn models(&self, hold: &Hold, models: &[ModelFile]) -> Result<ModelsInUse, String> {
+        if models.is_empty() {
+            return Ok(ModelsInUse::none());
+        }
+        let Some(all) = self.models.get() else {
+            return Err("model files are not kept on this machine".to_owned());
+        };
+        tokio::select! {
+            had = all.have(models) => had,
+            () = hold.stopped() => Err("it was stopped while its model files were fetched".to_owned()),
+        }
+    }
+
+    /// Shows a run its model files: by name at a place of its view, or where they are linked by name.
+    pub(super) fn show_models(
+        &self,
+        models: &ModelsInUse,
+        env: &mut Vec<(String, String)>,
+        read_only: &mut Vec<(PathBuf, PathBuf)>,
+    ) {
+        let has_own_view = self.launcher.containment().has_own_view();
+        if has_own_view {
+            read_only.extend(models.mounts());
+        }
+        if let Some(folder) = models.folder(has_own_view) {
+            set(env, MODELS_ENV, folder.display().to_string());
+        }
+    }
+
     /// Ends what earlier holds left behind: of the whole rig at its start, then of one card alone.
     pub(super) async fn sweep(&self, place: &Place) -> StopProof {
         // Those that ask meanwhile wait: nobody goes into service before the machine is clean.

@@ -24,6 +24,8 @@ use super::{Commit, Git, Repository, Worktree, object_name};
 
 /// The largest index that is copied, in bytes.
 const INDEX_BYTES_MAX: u64 = 512 * 1024 * 1024;
+/// How many files a refusal of a change that is too large names.
+const LARGEST_SHOWN: usize = 5;
 
 /// A lane's change as it stood.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +36,8 @@ pub struct Captured {
     pub commit: Commit,
     /// Nested repositories in the tree: git does not carry their content, and the lane should be told.
     pub nested: Vec<PathBuf>,
+    /// Submodules whose files lie in the tree: git does not carry those either.
+    pub submodules: Vec<PathBuf>,
 }
 
 /// What one path of the worktree is.
@@ -61,12 +65,14 @@ impl Git {
         view.fill_index(&head)?;
         let (mut paths, nested) = view.list(takes_new)?;
         paths.retain(|path| !path.as_os_str().is_empty());
+        view.check_size(&paths)?;
         view.update(&paths)?;
+        let submodules = view.submodules()?;
         let tree = view.command("write-tree").run::<[&str; 0]>([])?;
         let tree = object_name(&tree).ok_or_else(|| GitFault::Unexpected("git write-tree named no tree".to_owned()))?;
         view.move_into_store(&tree, &head)?;
         let commit = self.commit(repository, &tree, &head)?;
-        Ok(Captured { head, commit, nested })
+        Ok(Captured { head, commit, nested, submodules })
     }
 }
 
@@ -154,6 +160,56 @@ impl<'a> View<'a> {
             )));
         }
         Ok((paths, nested))
+    }
+
+    /// Refuses a change that is too large before anything of it is read, and names what is largest.
+    fn check_size(&self, paths: &BTreeSet<PathBuf>) -> Result<(), GitFault> {
+        let mut sizes: Vec<(u64, &PathBuf)> =
+            paths.iter().filter_map(|path| Some((self.size_of(path)?, path))).collect();
+        let all = sizes.iter().fold(0_u64, |all, (size, _)| all.saturating_add(*size));
+        if all <= CHANGE_BYTES_MAX {
+            return Ok(());
+        }
+        sizes.sort_by(|one, other| other.cmp(one));
+        let largest: Vec<String> = sizes
+            .iter()
+            .take(LARGEST_SHOWN)
+            .map(|(size, path)| {
+                let path: String = path.display().to_string().chars().flat_map(char::escape_default).collect();
+                format!("{path} ({size} bytes)")
+            })
+            .collect();
+        Err(GitFault::Unexpected(format!(
+            "the change in {} has {all} bytes of new or changed content, at most {CHANGE_BYTES_MAX}; have git ignore what \
+             is not part of it, or list it as a model file of the kit; the largest: {}",
+            self.worktree.path.display(),
+            largest.join(", ")
+        )))
+    }
+
+    /// How large a file of the worktree is; none where there is none that would be read.
+    fn size_of(&self, path: &Path) -> Option<u64> {
+        let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat2(self.root.as_fd(), path, flags, Mode::empty(), inside).ok()?;
+        let about = File::from(file).metadata().ok()?;
+        about.is_file().then_some(about.len())
+    }
+
+    /// Nested repositories that are tracked, and whose folders hold files.
+    fn submodules(&self) -> Result<Vec<PathBuf>, GitFault> {
+        let listed = self.command("ls-files").run(["--stage", "-z"])?;
+        let links = listed.split(|byte| *byte == 0).filter(|line| line.starts_with(b"160000 "));
+        let paths = links.filter_map(|line| Some(path_of(&line[line.iter().position(|byte| *byte == b'\t')? + 1..])));
+        Ok(paths.filter(|path| self.holds_files(path)).collect())
+    }
+
+    fn holds_files(&self, folder: &Path) -> bool {
+        let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(folder) = openat2(self.root.as_fd(), folder, flags, Mode::empty(), inside) else { return false };
+        let Ok(mut entries) = rustix::fs::Dir::new(folder) else { return false };
+        entries.any(|entry| entry.is_ok_and(|entry| !matches!(entry.file_name().to_bytes(), b"." | b"..")))
     }
 
     /// Brings the scratch index to what the worktree has at these paths.
