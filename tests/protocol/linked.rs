@@ -9,6 +9,7 @@ use thermite_actors::runner::LinkedRunners;
 use thermite_actors::testing::{
     Call, DevRunScript, MemoryOutputs, ScriptedDevice, ScriptedProcess, ScriptedWorkspaces, WordsForCommits,
 };
+use thermite_actors::view::DevRunStatus;
 use thermite_core::contract::Target;
 use thermite_core::dev_run::{DevRunEnd, Exit};
 use thermite_core::hold::RunnerLoss;
@@ -88,7 +89,7 @@ fn a_runner_that_is_cut_off_stops_by_its_lease_and_its_lane_hears_so_after_it() 
     linked.processes[0].cut_off(true);
     linked.rig.advance(Span::seconds(16));
     let away = linked.state_of("box-1/1");
-    let until_hand_on = linked.rig.runs(dev_run);
+    let until_hand_on = matches!(linked.rig.dev_run_row(dev_run).status, DevRunStatus::Stopping { .. });
     linked.rig.advance(limits::HAND_ON_AFTER);
     let stopped = linked.devices[0].diary().iter().any(|happened| happened.call == Call::Emptied);
     let end = linked.rig.end_of(dev_run);

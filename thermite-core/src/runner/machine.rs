@@ -587,7 +587,8 @@ impl Runner {
             Contact::Deaf { why: Some(why) } => return Some(why.to_string()),
             Contact::Here { .. } => {}
         }
-        let live = self.others.values().any(|other| *other == Other::Live);
+        let of_past = self.work.number().is_some_and(|number| number <= self.past);
+        let live = of_past || self.others.values().any(|other| *other == Other::Live);
         self.quarantine
             .clone()
             .or_else(|| self.unable.clone())
