@@ -52,10 +52,10 @@ fn a_run_is_beside_blocks_from_its_start_until_nothing_is_left_of_it() {
     };
     let (prepares, runs) = (held(hold, lane(1), None), held(hold, lane(1), Some(at(1_000))));
 
-    assert_eq!(named(&[prepares.clone()]), None, "it is being prepared");
+    assert_eq!(named(std::slice::from_ref(&prepares)), None, "it is being prepared");
     assert_eq!(named(&[prepares.clone(), DeviceView::Ready]), None, "its hold was burnt");
     assert_eq!(named(&[prepares, stop(StopCause::Cancelled)]), None, "it never began");
-    assert_eq!(named(&[runs.clone()]), Some(lane(1)));
+    assert_eq!(named(std::slice::from_ref(&runs)), Some(lane(1)));
     assert_eq!(
         named(&[runs.clone(), stop(StopCause::Cancelled), DeviceView::Ready]),
         Some(lane(1)),

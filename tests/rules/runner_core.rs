@@ -225,7 +225,7 @@ struct Played {
 impl Played {
     fn new(open: Option<(u64, Holder)>) -> Played {
         let now = Moment::from_millis(50_000);
-        let name = RunnerName { process: "box-1".parse().unwrap(), slot: 1 };
+        let name = RunnerName { process: "box-1".parse().expect("it is a name"), slot: 1 };
         let (runner, effects) = Runner::new(now, MemberId(9), name, 5, open);
         Played { runner, now, boot: Uuid::from_u128(1), tickets: 0, effects }
     }
@@ -240,7 +240,7 @@ impl Played {
     fn running(by: Holder) -> Played {
         let mut played = Played::ready();
         played.take(RunnerInput::Member(DeviceInput::Start { number: 6, by, limit: None }));
-        let (id, _) = played.asked_start().unwrap();
+        let (id, _) = played.asked_start().expect("a start was asked");
         played.answer(id, stands(6, running()));
         played.said();
         played

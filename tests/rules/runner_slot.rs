@@ -307,7 +307,7 @@ impl Played {
 }
 
 fn lane() -> Holder {
-    Holder::Lane(LaneId::new(1).unwrap())
+    Holder::Lane(LaneId::new(1).expect("there is a lane 1"))
 }
 
 fn answer(effects: &[SlotEffect]) -> &SlotAnswer {

@@ -43,6 +43,8 @@ pub struct LinkedRunners {
     changes: Rc<dyn LaneChanges>,
     outputs: Rc<dyn RemoteOutputs>,
     bus: Rc<RefCell<Bus>>,
+    /// The least epoch of this start.
+    epoch: u64,
 }
 
 impl LinkedRunners {
@@ -52,12 +54,20 @@ impl LinkedRunners {
         changes: Rc<dyn LaneChanges>,
         outputs: Rc<dyn RemoteOutputs>,
     ) -> LinkedRunners {
-        LinkedRunners { link, changes, outputs, bus: Rc::default() }
+        LinkedRunners { link, changes, outputs, bus: Rc::default(), epoch: 0 }
+    }
+
+    /// The same at an epoch no lower than that: the log of a rig that was restored from a backup has counted fewer starts
+    /// than its runners have heard of.
+    #[must_use]
+    pub fn at_epoch(self, epoch: u64) -> LinkedRunners {
+        LinkedRunners { epoch, ..self }
     }
 }
 
 impl Runners for LinkedRunners {
     fn bring(&self, birth: RunnerBirth) -> RunnerDoors {
+        let birth = RunnerBirth { epoch: birth.epoch.max(self.epoch), ..birth };
         let actor = RunnerActor::new(
             birth,
             Rc::clone(&self.link),

@@ -6,7 +6,6 @@
 pub mod asking;
 pub mod codec;
 pub mod connection;
-pub mod core_side;
 pub mod nats;
 pub mod runner_side;
 pub mod subjects;

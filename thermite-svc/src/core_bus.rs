@@ -3,17 +3,19 @@
 //! A rig without a bus has none of this. One with a bus comes up also while control or the bus is away: its own devices
 //! work, and its runners are away until they answer.
 
+use std::io::{self, Read};
 use std::path::Path;
 use std::rc::Rc;
 
 use thermite_actors::host::bulk::Bringer;
-use thermite_actors::ports::{LaneChanges, RemoteOutputs};
+use thermite_actors::host::clock::BootClock;
+use thermite_actors::ports::{Clock, LaneChanges, RemoteOutputs};
 use thermite_actors::rig::Rig;
 use thermite_actors::runner::LinkedRunners;
 use thermite_actors::runners::RunnerSetup;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tracing::error;
+use tracing::{error, info};
 use uuid::Uuid;
 
 use crate::bus::connection::{Access, BusThread, Happening};
@@ -25,12 +27,17 @@ use crate::supervisor::control::Registration;
 use crate::supervisor::key::key_in;
 use crate::supervisor::rights::{Asker, Held};
 
+/// The file of the core's epoch, in its data folder.
+pub const EPOCH: &str = "core-epoch";
+const EPOCH_BYTES_MAX: u64 = 32;
 /// Control's word on the bus's certificates, in the data folder.
 const CA: &str = "bus-ca.pem";
 
 /// A core's connections.
 pub struct OnBus {
     settings: CoreBus,
+    /// This start of the core: higher than any before.
+    epoch: u64,
     thread: Rc<BusThread>,
     access: Access,
     held: Held,
@@ -47,6 +54,7 @@ impl OnBus {
     /// # Errors
     /// A sentence with the way out: control refuses, or something named cannot be used.
     pub async fn open(settings: CoreBus, folder: &DataFolder) -> Result<OnBus, String> {
+        let epoch = next_epoch(folder, BootClock.wall_ms())?;
         let key = key_in(folder)?;
         let seed = key.seed().map_err(|error| format!("the key for the bus: {error}"))?;
         let asker = Asker {
@@ -63,7 +71,8 @@ impl OnBus {
         let (told, happenings) = mpsc::unbounded_channel();
         let opened = open_core(Rc::clone(&thread), settings.rig.clone(), access.clone(), told).await;
         let ports = Some(opened.map_err(|why| format!("the bus cannot be used: {why}"))?);
-        Ok(OnBus { settings, thread, access, held, happenings, ports })
+        info!(rig = %settings.rig, epoch, "a core on its bus");
+        Ok(OnBus { settings, epoch, thread, access, held, happenings, ports })
     }
 
     /// How the rig reaches its runners. Asked for once.
@@ -82,7 +91,7 @@ impl OnBus {
         let (small, bulk) = self.ports.take().expect("the runners of a rig are set up once");
         let bringer = Bringer::open(data, Rc::new(bulk)).map_err(|error| format!("what runners are sent: {error}"))?;
         let link = Rc::new(small.link(Rc::new(bringer)));
-        let port = Rc::new(LinkedRunners::new(link, changes, outputs));
+        let port = Rc::new(LinkedRunners::new(link, changes, outputs).at_epoch(self.epoch));
         Ok(RunnerSetup { port, local_judge: self.settings.local_judge })
     }
 
@@ -107,5 +116,48 @@ impl Drop for Reporting {
         for task in &self.0 {
             task.abort();
         }
+    }
+}
+
+/// The epoch of this start, durable before it is used: higher than the last, and no lower than the wall clock, so that a
+/// data folder made of a backup does not take up numbers that its runners have heard.
+///
+/// # Errors
+/// Where the file cannot be read or written, or says something else.
+pub fn next_epoch(folder: &DataFolder, wall_ms: u64) -> Result<u64, String> {
+    let path = folder.path().join(EPOCH);
+    let failed = |error: io::Error| format!("{}: {error}", path.display());
+    let last = match std::fs::File::open(&path) {
+        Ok(file) => {
+            let mut text = String::new();
+            file.take(EPOCH_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+            text.trim().parse::<u64>().map_err(|_| format!("{} holds no epoch", path.display()))?
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(failed(error)),
+    };
+    let epoch = last.saturating_add(1).max(wall_ms);
+    folder.write_private(EPOCH, epoch.to_string().as_bytes()).map_err(|fault| fault.to_string())?;
+    std::fs::File::open(folder.path()).and_then(|folder| folder.sync_all()).map_err(failed)?;
+    Ok(epoch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_start_has_a_higher_epoch_also_after_a_restore_and_a_clock_that_was_set_back() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = DataFolder::take(&place.path().join("data")).unwrap();
+
+        let first = next_epoch(&folder, 1_000).unwrap();
+        let clock_set_back = next_epoch(&folder, 10).unwrap();
+        std::fs::remove_file(folder.path().join(EPOCH)).unwrap();
+        let restored = next_epoch(&folder, 2_000).unwrap();
+
+        assert_eq!((first, clock_set_back, restored), (1_000, 1_001, 2_000));
+        std::fs::write(folder.path().join(EPOCH), "x").unwrap();
+        assert!(next_epoch(&folder, 3_000).unwrap_err().ends_with("holds no epoch"));
     }
 }

@@ -516,7 +516,6 @@ impl Cards {
                 PoolEffect::WorkTaken { version } => self.judge_gets(setup, JudgeInput::WorkTaken { version }),
                 PoolEffect::RunnerLeft { .. } => unreachable!("no runner is set here"),
                 PoolEffect::SplitSet { version } => self.is_in_force(setup, version),
-                PoolEffect::RunnerLeft { .. } => unreachable!("no runner is set here"),
                 PoolEffect::Void { hold } => self.tell(Party::Pool, hold, DeviceInput::Void { number: hold.number }),
                 PoolEffect::Stop { hold, cause } => {
                     self.tell(Party::Pool, hold, DeviceInput::Stop { number: hold.number, cause });
