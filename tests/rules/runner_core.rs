@@ -106,6 +106,8 @@ fn back_before_its_lease_is_over_it_gets_nothing_until_its_stop_is_confirmed() {
     core.said();
 
     core.answer_check(&[standing(6, running())]);
+    // An ask that was under way before is waited for first.
+    core.advance(limits::RUNNER_ASK_MAX);
     let stop = core.asked_stop();
     core.answer(stop.unwrap(), stands(6, Progress::Stopping));
     let before = core.freed();
