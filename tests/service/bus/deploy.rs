@@ -42,7 +42,7 @@ fn every_unit_starts_a_command_there_is_and_comes_back_by_itself() {
     let mut started = BTreeSet::new();
     for (name, text) in examples().into_iter().filter(|(name, _)| name.ends_with(".service")) {
         let line = |key: &str| {
-            let values = text.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+            let mut values = text.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
             values.next_back().unwrap_or_else(|| panic!("{name} does not set {key}")).to_owned()
         };
         let program = line("ExecStart").rsplit(' ').next().unwrap().to_owned();

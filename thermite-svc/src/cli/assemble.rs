@@ -43,7 +43,7 @@ pub(super) async fn assemble(ground: Ground) -> Result<Parts, String> {
     let runners = match &mut bus {
         Some(bus) => {
             let outputs = Rc::new(base.executors.outputs().clone());
-            bus.runners(&data, Rc::new(base.workspaces.clone()), outputs)?
+            bus.runners(data, Rc::new(base.workspaces.clone()), outputs)?
         }
         None => RunnerSetup::default(),
     };
