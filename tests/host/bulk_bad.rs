@@ -311,7 +311,7 @@ fn packed(repo: &Path, commit: &str, objects: &[&str]) -> Vec<u8> {
 }
 
 /// A bundle of a commit with all that belongs to it.
-fn packed_all(repo: &PathBuf, commit: &str) -> Vec<u8> {
+fn packed_all(repo: &std::path::Path, commit: &str) -> Vec<u8> {
     bundle(commit, &pack(repo, &["pack-objects", "--stdout", "--quiet", "--revs"], &format!("{commit}\n")))
 }
 

@@ -44,7 +44,7 @@ fn no_runner_has_two_holders_pools_hold_and_everything_ends_once_faults_stop() {
 
 fn mix(seed: u64) -> (u64, u64) {
     let mut luck = Luck::new(seed);
-    let alone = seed % 3 == 0;
+    let alone = seed.is_multiple_of(3);
     let local_judge = if alone { LocalJudge::Off } else { LocalJudge::On };
     let mut rig = Scenario::start(Beginning { seed, local_judge, set_runners: serve(), ..Beginning::default() });
     script(&rig, seed);
