@@ -274,14 +274,13 @@ fn settings_reach_a_core_that_is_there_at_once_and_one_that_comes_later_through_
         comes_to(&desk, &by, true).await;
         let core = desk.nats.connect(&by).await;
         let mut given = core.subscribe(format!("rig.{RIG}.settings")).await.unwrap();
-        core.publish(format!("rig.{RIG}.report"), report(0).into()).await.unwrap();
-        until("control hears the report", || desk.get(&format!("/v1/rigs/{RIG}"))["report"]["jobs_live"] == 3);
+        reported(&core, report(0), "is heard", || desk.get(&format!("/v1/rigs/{RIG}"))["report"]["jobs_live"] == 3)
+            .await;
 
         desk.ask("PUT", &settings_path(), &runners(&["box-2"])).good(200);
         let first = next(&mut given).await;
         assert_eq!((first["revision"].as_u64(), &first["settings"]["runners"][0]["name"]), (Some(1), &json!("box-2")));
-        core.publish(format!("rig.{RIG}.report"), report(1).into()).await.unwrap();
-        until("control knows that it is taken", || desk.get(&settings_path())["taken"] == 1);
+        reported(&core, report(1), "is taken", || desk.get(&settings_path())["taken"] == 1).await;
         // What is no report, or of another version, is passed over.
         for bytes in ["", "null", "{\"version\": 9}", "\u{0}\u{1}"] {
             core.publish(format!("rig.{RIG}.report"), bytes.into()).await.unwrap();
@@ -308,8 +307,8 @@ fn settings_reach_a_core_that_is_there_at_once_and_one_that_comes_later_through_
         println!("given {:?} after the first report", since.elapsed());
         assert_eq!((later["revision"].as_u64(), later["settings"]["runners"].as_array().unwrap().len()), (Some(2), 2));
         let refused = json!({"version": 1, "taken": 1, "refused": [2, "box-3 is too many"], "rig": {}});
-        core.publish(format!("rig.{RIG}.report"), serde_json::to_vec(&refused).unwrap().into()).await.unwrap();
-        until("the refusal is kept", || desk.get(&format!("/v1/rigs/{RIG}/history")).to_string().contains("too many"));
+        let kept = || desk.get(&format!("/v1/rigs/{RIG}/history")).to_string().contains("too many");
+        reported(&core, serde_json::to_vec(&refused).unwrap(), "is kept as refused", kept).await;
     });
 }
 
@@ -438,6 +437,17 @@ fn the_committed_description_of_control_is_the_one_that_is_served() {
             let told = desk.ask(method, &real, &Value::Null);
             assert_eq!(told.status != 405, methods.contains(method), "{method} {path}: {told:?}");
         }
+    }
+}
+
+/// Reports as a core does, again and again, until something is so.
+async fn reported(core: &Client, report: Vec<u8>, what: &str, so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !so() {
+        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: a report {what}");
+        core.publish(format!("rig.{RIG}.report"), report.clone().into()).await.unwrap();
+        core.flush().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
