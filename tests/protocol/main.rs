@@ -17,6 +17,7 @@ mod input_log;
 mod jobs;
 mod judge_first;
 mod lasting;
+mod linked;
 mod mix;
 mod mix_cards;
 mod mix_runners;

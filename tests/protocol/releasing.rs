@@ -32,6 +32,23 @@ fn the_device_passes_on_only_after_its_own_proof_too() {
     rig.assert_sound();
 }
 
+/// The first sweep is given up after 10 s, the device rests for 30 s and is swept again; then the first one answers.
+#[test]
+fn a_sweep_that_was_given_up_lets_the_device_back_in_no_more() {
+    let rig = Scenario::begin(Beginning {
+        set: Box::new(|device, _| device.script_sweep(StopScript::ProvedAfter(Span::seconds(45)))),
+        ..Beginning::default()
+    });
+    rig.device.script_sweep(StopScript::Hangs);
+    rig.advance(limits::PROOF_MAX);
+    let given_up = rig.view().devices[0].state.clone();
+
+    rig.advance(Span::seconds(36));
+
+    assert!(matches!(given_up, DeviceView::Out { .. }), "{given_up:?}");
+    assert_eq!(rig.view().devices[0].state, DeviceView::Sweeping, "the second sweep is not over");
+}
+
 #[test]
 fn memory_that_stays_takes_the_device_out_with_the_reason_and_it_comes_back_by_itself() {
     let rig = Scenario::one_shared_device();

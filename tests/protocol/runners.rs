@@ -566,10 +566,12 @@ fn a_restarted_core_knows_its_runners_starts_their_jobs_over_and_tells_their_lan
 
     let rig = rig.kill_and_start_again(|_, _| {});
     let at_once = runners(&rig);
+    let again = rig.submit("slower").expect("the run takes jobs");
     rig.advance(Span::seconds(15));
     let outcome = rig.outcome_of(job);
 
     assert_eq!((at_once.revision, at_once.asked.len()), (1, 2));
+    assert_eq!((again.job, again.same), (job, true), "what it measures on is known before its runners are back");
     assert_eq!((number(&rig, "box-1/1"), number(&rig, "box-2/1")), (FIRST, SECOND));
     assert_eq!(rig.end_of(runs), DevRunEnd::RigEnded);
     assert_eq!(outcome, JobOutcome::NoGain { slower: true });

@@ -12,7 +12,7 @@ use tracing::field::{Field, Visit};
 
 use thermite_actors::ports::{Clock, DeviceFacts, Executor, RigSettings, TargetDriver};
 use thermite_actors::rig::{AskDevRun, No, Queued, Rig, RigSetup, SubmitJob, Submitted};
-use thermite_actors::runners::RunnerSetup;
+use thermite_actors::runners::{RunnerSetup, Runners};
 use thermite_actors::testing::{
     Call, DevRunScript, Happened, MemoryInputLog, MemoryRecords, PausedClock, ScriptedDevice, ScriptedRunners,
     ScriptedWorkspaces, SeededIds, VirtualTime,
@@ -58,7 +58,12 @@ pub(crate) struct Beginning {
     pub(crate) local_judge: LocalJudge,
     /// How the runners are set before the rig starts.
     pub(crate) set_runners: Box<dyn FnOnce(&ScriptedRunners)>,
+    /// How runners are reached; by script where that is not said.
+    pub(crate) reach: Option<Reach>,
 }
+
+/// Makes the way to a rig's runners.
+pub(crate) type Reach = Box<dyn FnOnce(Rc<PausedClock>) -> Rc<dyn Runners>>;
 
 impl Default for Beginning {
     fn default() -> Beginning {
@@ -72,6 +77,7 @@ impl Default for Beginning {
             bench: true,
             local_judge: LocalJudge::On,
             set_runners: Box::new(|_| {}),
+            reach: None,
         }
     }
 }
@@ -148,7 +154,8 @@ impl Scenario {
 
     /// A rig over what the records have; its run is the last of them.
     pub(crate) fn start(beginning: Beginning) -> Scenario {
-        let Beginning { seed, lanes, records, now, set, cards: models, bench, local_judge, set_runners } = beginning;
+        let Beginning { seed, lanes, records, now, set, cards: models, bench, local_judge, set_runners, reach } =
+            beginning;
         let overlooked = Arc::new(AtomicU64::new(0));
         let watch = tracing::subscriber::set_default(Watchdog { overlooked: overlooked.clone() });
         let time = VirtualTime::new();
@@ -181,7 +188,11 @@ impl Scenario {
                 ids: Rc::new(SeededIds::new(seed)),
                 inputs: inputs.clone(),
                 settings: RigSettings { dev_run_wait: limits::DEV_RUN_WAIT_MAX, lanes_most: lanes },
-                runners: RunnerSetup { port: Rc::new(runners.clone()), local_judge },
+                runners: RunnerSetup {
+                    port: reach
+                        .map_or_else(|| Rc::new(runners.clone()) as Rc<dyn Runners>, |reach| reach(clock.clone())),
+                    local_judge,
+                },
             };
             let rig = Rig::start(setup).await.expect("the records can be read and written at the start");
             let (mut events, trace) = (rig.events(), trace.clone());

@@ -218,9 +218,17 @@ fn a_new_split_to_another_model_screens_again_and_settles_for_that_model() {
         set(&rig, cards(&[2, 3], &[0, 1])).expect("it can be");
         let rig = if dies { rig.kill_and_start_again(|_, _| {}) } else { rig };
         let outcome = rig.outcome_of(job);
-        let again = rig.job("faster");
 
-        assert_eq!((outcome, again), (JobOutcome::Win { adopted: true }, job), "asked again it is the same job");
+        assert_eq!(outcome, JobOutcome::Win { adopted: true });
+        let entries = rig.entries();
+        let spec = entries.iter().find_map(|entry| match entry {
+            LogEntry::JobSubmitted { spec, .. } => Some(spec),
+            _ => None,
+        });
+        let pinned = &spec.expect("it was submitted").pinned;
+        let settled: Vec<&LogEntry> =
+            entries.iter().filter(|entry| matches!(entry, LogEntry::VerdictSettled { .. })).collect();
+        assert_eq!(settled, [&LogEntry::VerdictSettled { job, key: thermite_core::settled::key(pinned, "b") }]);
         let judged_on = rig.stages_on();
         let after: Vec<u16> = judged_on[before..].iter().map(|member| member.0).filter(|at| *at > 1).collect();
         assert_eq!((won(&rig), after), (2, vec![2, 3]), "screened and confirmed on the other model, {judged_on:?}");

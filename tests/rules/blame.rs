@@ -2,11 +2,12 @@
 
 use thermite_core::blame::{Beside, Blame, Blamed, Disturbance, blame};
 use thermite_core::block::{Order, Side, ThrowCause, TriedBlock};
+use thermite_core::device::DeviceView;
 use thermite_core::fold::RigHistory;
-use thermite_core::ids::{DevRunId, LaneId};
+use thermite_core::hold::StopCause;
+use thermite_core::ids::{HoldId, Holder, LaneId, MemberId};
 use thermite_core::log::LogEntry;
 use thermite_core::time::Moment;
-use uuid::Uuid;
 
 use crate::scripted::times;
 
@@ -15,7 +16,7 @@ const CARD: &str = "GPU-1";
 #[test]
 fn a_lane_that_ran_alone_beside_a_block_is_named() {
     let mut beside = Beside::default();
-    beside.began(run(1), lane(1), at(1_000));
+    began(&mut beside, run(1), lane(1), at(1_000));
 
     let found = blame(CARD, &[thrown(2_000, 3_000, &[ThrowCause::OtherProgram])], &beside);
 
@@ -27,8 +28,8 @@ fn nobody_is_named_where_none_or_several_ran() {
     let mut beside = Beside::default();
     let block = thrown(2_000, 3_000, &[ThrowCause::OtherProgram]);
     let none = blame(CARD, [&block], &beside);
-    beside.began(run(1), lane(1), at(1_000));
-    beside.began(run(2), lane(2), at(2_500));
+    began(&mut beside, run(1), lane(1), at(1_000));
+    began(&mut beside, run(2), lane(2), at(2_500));
 
     let several = blame(CARD, [&block], &beside);
 
@@ -36,13 +37,40 @@ fn nobody_is_named_where_none_or_several_ran() {
     assert_eq!(several, none);
 }
 
+/// A run whose hold was burnt waits again in its place: it has no device meanwhile, and disturbs nobody.
+#[test]
+fn a_run_is_beside_blocks_from_its_start_until_nothing_is_left_of_it() {
+    let hold = run(1);
+    let stop = |cause| DeviceView::Stopping { hold, cause, since: at(4_000), until: at(14_000) };
+    let named = |views: &[DeviceView]| {
+        let mut beside = Beside::default();
+        for (view, now) in views.iter().zip([1_000, 4_000, 6_000]) {
+            beside.stands(hold.member, view, at(now));
+        }
+        let found = blame(CARD, &[thrown(5_000, 5_500, &[ThrowCause::OtherProgram])], &beside);
+        found[0].blame.lane
+    };
+    let (prepares, runs) = (held(hold, lane(1), None), held(hold, lane(1), Some(at(1_000))));
+
+    assert_eq!(named(std::slice::from_ref(&prepares)), None, "it is being prepared");
+    assert_eq!(named(&[prepares.clone(), DeviceView::Ready]), None, "its hold was burnt");
+    assert_eq!(named(&[prepares, stop(StopCause::Cancelled)]), None, "it never began");
+    assert_eq!(named(std::slice::from_ref(&runs)), Some(lane(1)));
+    assert_eq!(
+        named(&[runs.clone(), stop(StopCause::Cancelled), DeviceView::Ready]),
+        Some(lane(1)),
+        "until proved gone"
+    );
+    assert_eq!(named(&[runs, DeviceView::Ready]), None, "it was over");
+}
+
 #[test]
 fn only_who_ran_during_the_block_counts() {
     let mut beside = Beside::default();
-    beside.began(run(1), lane(1), at(0));
-    beside.ended(run(1), at(2_000));
-    beside.began(run(2), lane(2), at(3_000));
-    beside.ended(run(3), at(2_500));
+    began(&mut beside, run(1), lane(1), at(0));
+    ended(&mut beside, run(1), at(2_000));
+    began(&mut beside, run(2), lane(2), at(3_000));
+    ended(&mut beside, run(3), at(2_500));
     let block = |from, until| thrown(from, until, &[ThrowCause::Slowed]);
 
     let before_during_after =
@@ -55,7 +83,7 @@ fn only_who_ran_during_the_block_counts() {
 #[test]
 fn no_lane_is_named_for_what_no_program_can_bring_about() {
     let mut beside = Beside::default();
-    beside.began(run(1), lane(1), at(0));
+    began(&mut beside, run(1), lane(1), at(0));
     let lost = TriedBlock::Lost { order: Order::Abba, at: at(9), running: Side::Change, why: "SIGKILL".into() };
     let causes = [ThrowCause::ClockStepped, ThrowCause::Slept];
 
@@ -98,8 +126,22 @@ fn thrown(from: u64, until: u64, causes: &[ThrowCause]) -> TriedBlock {
     TriedBlock::Thrown { order: Order::Abba, times, causes: causes.to_vec() }
 }
 
-fn run(number: u128) -> DevRunId {
-    DevRunId(Uuid::from_u128(number))
+/// The first hold of a device of that number.
+fn run(number: u16) -> HoldId {
+    HoldId { member: MemberId(number), number: 1 }
+}
+
+/// The lane's run of that hold starts.
+fn began(beside: &mut Beside, hold: HoldId, by: LaneId, now: Moment) {
+    beside.stands(hold.member, &held(hold, by, Some(now)), now);
+}
+
+fn ended(beside: &mut Beside, hold: HoldId, now: Moment) {
+    beside.stands(hold.member, &DeviceView::Ready, now);
+}
+
+fn held(hold: HoldId, by: LaneId, running_since: Option<Moment>) -> DeviceView {
+    DeviceView::Held { hold, by: Holder::Lane(by), running_since, limit_at: None }
 }
 
 fn lane(number: u8) -> LaneId {

@@ -317,7 +317,8 @@ fn different_jobs_that_fail_on_the_one_judges_card_take_it_out_and_on_cpus_they_
         let mut queue = queue(1, 4).on_cards(on_cards);
         let mut faults = Vec::new();
         for number in 1..=limits::CARD_FAULT_JOBS as u64 {
-            let id = last_work(&mut queue).entries[0].job;
+            let work = last_work(&mut queue);
+            let id = work.entries.iter().find(|entry| entry.startable).expect("others rest").job;
             faults.extend(fails_on_card(&mut queue, id, number));
             queue.handle(T, JudgeInput::Recorded(Ticket::Conclude(id)));
         }

@@ -18,6 +18,8 @@ mod readiness;
 mod record;
 mod runner;
 mod runner_bus;
+mod runner_core;
+mod runner_slot;
 mod runners;
 mod scenario;
 mod scripted;

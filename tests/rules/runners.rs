@@ -307,8 +307,8 @@ fn a_new_list_puts_no_latest_moment_off() {
     ask_for(&mut pool, 1, 1);
     let before = pool.waits();
 
-    set_pools(&mut pool, &[(FIRST, Discipline::OneLane(lane(2)))]);
     add(&mut pool, SECOND, Discipline::FirstCome);
+    set_pools(&mut pool, &[(SECOND, Discipline::FirstCome)]);
     let after = pool.waits();
     let late = pool.advance(T + limits::DEV_RUN_WAIT_MAX);
 

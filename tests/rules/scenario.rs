@@ -383,8 +383,8 @@ impl Scenario {
                     Letter::Judge(JudgeInput::HoldEnded { hold, how })
                 }
                 PoolEffect::WorkTaken { version } => Letter::Judge(JudgeInput::WorkTaken { version }),
+                PoolEffect::RunnerLeft { .. } => unreachable!("no runner is set here"),
                 PoolEffect::SplitSet { .. } => unreachable!("one device is not split"),
-                PoolEffect::RunnerLeft { .. } => unreachable!("it has no runners"),
                 PoolEffect::Void { hold } => Letter::Device(DeviceInput::Void { number: hold.number }),
                 PoolEffect::Stop { hold, cause } => Letter::Device(DeviceInput::Stop { number: hold.number, cause }),
             });

@@ -3,6 +3,9 @@
 use std::future::Future;
 
 mod codec;
+mod control;
+mod deploy;
+mod desk;
 mod harness;
 mod link;
 pub(crate) mod nats;

@@ -21,6 +21,7 @@ mod quota_group;
 mod records;
 mod report;
 mod rest;
+mod runners;
 mod scripted;
 mod settings;
 mod support;

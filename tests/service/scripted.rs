@@ -18,6 +18,8 @@ use thermite_actors::ports::{
     TargetDriver, Workspaces,
 };
 use thermite_actors::rig::{No, RigSetup};
+use thermite_actors::runners::RunnerSetup;
+use thermite_actors::testing::ScriptedRunners;
 use thermite_core::block::{BlockTimes, Pair, Side};
 use thermite_core::contract::{Argv, Contract, Kit, Target, Timer};
 use thermite_core::dev_run::{DevRunSpec, Exit};
@@ -321,9 +323,12 @@ fn assemble_with(ground: Ground, script: Script) -> Parts {
         ids: Rc::new(OsIds),
         inputs: ground.inputs,
         settings: ground.settings.rig,
-        runners: thermite_actors::runners::RunnerSetup::default(),
+        runners: RunnerSetup {
+            port: Rc::new(ScriptedRunners::new(Rc::new(BootClock), Target::Cpu, 1)),
+            ..RunnerSetup::default()
+        },
     };
-    Parts { setup, outputs: Arc::new(script), stores: None }
+    Parts { setup, outputs: Arc::new(script), stores: None, bus: None }
 }
 
 impl Outputs for Script {

@@ -50,6 +50,8 @@ pub(crate) struct DeviceActor {
     alarm: Alarm,
     /// Whether the driver is asked to tell of a fault.
     listens: bool,
+    /// Which sweep is the latest: what an earlier one, or the look after it, still answers says nothing of this one.
+    sweeps: u64,
 }
 
 impl DeviceActor {
@@ -80,6 +82,7 @@ impl DeviceActor {
             first,
             alarm: Alarm::default(),
             listens: false,
+            sweeps: 0,
         }
     }
 
@@ -88,6 +91,15 @@ impl DeviceActor {
         debug!(device = %self.member(), ?input, "device takes");
         let effects = self.device.take(now, DeviceTakes::Input(input)).effects;
         self.carry_out(effects, ctx);
+    }
+
+    /// What came of a sweep, or of the look after it. The answer of an earlier one comes too late to be one.
+    fn take_of_sweep(&mut self, of: u64, input: DeviceInput, ctx: &mut Context<Self>) {
+        if of == self.sweeps {
+            self.take(input, ctx);
+        } else {
+            debug!(device = %self.member(), ?input, "an earlier sweep answers late");
+        }
     }
 
     fn ring(&mut self, ctx: &mut Context<Self>) {
@@ -100,9 +112,12 @@ impl DeviceActor {
         for effect in effects {
             match effect {
                 DeviceEffect::Sweep => {
+                    self.sweeps += 1;
+                    let of = self.sweeps;
                     let sweep = self.and_released(self.executor.sweep()).into_actor(self);
-                    ctx.spawn(sweep.map(|proof, device, ctx| {
-                        device.take(
+                    ctx.spawn(sweep.map(move |proof, device, ctx| {
+                        device.take_of_sweep(
+                            of,
                             match proof {
                                 StopProof::Empty => DeviceInput::Swept,
                                 StopProof::NotProved { why } => DeviceInput::SweepFailed { why },
@@ -126,13 +141,14 @@ impl DeviceActor {
                     }));
                 }
                 DeviceEffect::Look => {
+                    let of = self.sweeps;
                     let read = self.driver.read().into_actor(self);
-                    ctx.spawn(read.map(|read, device, ctx| {
+                    ctx.spawn(read.map(move |read, device, ctx| {
                         let (fault, busy) = match read {
                             Ok(reading) => (None, reading.not_ready()),
                             Err(fault) => (Some(fault.to_string()), None),
                         };
-                        device.take(DeviceInput::Looked { fault, busy }, ctx);
+                        device.take_of_sweep(of, DeviceInput::Looked { fault, busy }, ctx);
                     }));
                 }
                 DeviceEffect::Distrust => self.judge.do_send(Distrust { uuid: self.driver.facts().uuid }),

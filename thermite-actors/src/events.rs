@@ -1,11 +1,12 @@
 //! What happened, to whoever listens.
 
-use std::cell::Cell;
+use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::{Notify, broadcast};
 
+use thermite_core::blame::Beside;
 use thermite_core::limits;
 use thermite_core::time::Moment;
 
@@ -16,6 +17,8 @@ use crate::view::{RigEvent, RigHappening};
 pub(crate) struct Events {
     clock: Rc<dyn Clock>,
     next: Cell<u64>,
+    /// Whose development runs ran beside blocks, as the devices tell.
+    beside: RefCell<Beside>,
     stir: Notify,
     sender: broadcast::Sender<Arc<RigEvent>>,
 }
@@ -23,7 +26,7 @@ pub(crate) struct Events {
 impl Events {
     pub(crate) fn new(clock: Rc<dyn Clock>) -> Rc<Events> {
         let (sender, _) = broadcast::channel(limits::EVENTS_KEPT);
-        Rc::new(Events { clock, next: Cell::new(1), stir: Notify::new(), sender })
+        Rc::new(Events { clock, next: Cell::new(1), beside: RefCell::default(), stir: Notify::new(), sender })
     }
 
     pub(crate) fn sender(&self) -> broadcast::Sender<Arc<RigEvent>> {
@@ -50,7 +53,15 @@ impl Events {
         self.stir.notified().await;
     }
 
+    /// Whose development runs ran when.
+    pub(crate) fn beside(&self) -> Ref<'_, Beside> {
+        self.beside.borrow()
+    }
+
     pub(crate) fn tell(&self, what: RigHappening) {
+        if let RigHappening::Device { member, state } = &what {
+            self.beside.borrow_mut().stands(*member, state, self.now());
+        }
         match &what {
             RigHappening::Recorded { .. } | RigHappening::Device { .. } => self.stir(),
             // Blocks change nobody's wait, and the herald's own words are no news to it.

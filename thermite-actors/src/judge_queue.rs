@@ -230,6 +230,7 @@ impl JudgeQueueActor {
         let on_cards = device.as_ref().is_some_and(|device| device.target == Target::CudaGpu);
         let mut queue = JudgeQueue::new(judging.len()).building(builds).on_cards(on_cards);
         queue.restore(history, same, |spec| spec.pinned.kit.contract.stage_worst());
+        queue.rest_for_leases(clock.now(), history);
         let open = history.jobs.iter().filter(|(_, job)| job.end.is_none());
         JudgeQueueActor {
             queue: Traced::new(queue, inputs.clone()),

@@ -12,7 +12,7 @@ use actix::prelude::*;
 use tokio::sync::oneshot;
 use tracing::{debug, error, info, warn};
 
-use thermite_core::blame::{Beside, blame};
+use thermite_core::blame::blame;
 use thermite_core::block::TriedBlock;
 use thermite_core::fold::RigHistory;
 use thermite_core::limits;
@@ -60,8 +60,6 @@ struct Pending {
 pub(crate) struct Outbox {
     records: Rc<dyn Records>,
     history: RigHistory,
-    /// Whose development runs ran beside blocks.
-    beside: Beside,
     /// How many entries the log has.
     position: u64,
     /// How many of them the newest checkpoint holds, or the one that is being written.
@@ -88,7 +86,6 @@ impl Outbox {
         Outbox {
             records,
             history,
-            beside: Beside::default(),
             position,
             checked,
             checkpointing: false,
@@ -135,7 +132,6 @@ impl Outbox {
         for pending in batches {
             for entry in pending.batch.entries {
                 debug!(?entry, "recorded");
-                self.note_who_runs(&entry);
                 self.history.apply(entry.clone());
                 self.position += 1;
                 self.events.tell(RigHappening::Recorded { fact: Arc::new(entry) });
@@ -165,17 +161,6 @@ impl Outbox {
         }));
     }
 
-    fn note_who_runs(&mut self, entry: &LogEntry) {
-        let now = self.events.now();
-        if let LogEntry::DevRunStarted { dev_run, .. } = entry {
-            if let Some(known) = self.history.dev_runs.get(dev_run) {
-                self.beside.began(*dev_run, known.spec.lane, now);
-            }
-        } else if let LogEntry::DevRunEnded { dev_run, .. } = entry {
-            self.beside.ended(*dev_run, now);
-        }
-    }
-
     /// What disturbed the attempts that a batch ends is a fact as they are, in the same batch.
     fn with_blame(&self, mut batch: Batch) -> Batch {
         let records = batch.records.iter().map(|record| {
@@ -187,7 +172,9 @@ impl Outbox {
         });
         let audits = batch.audits.iter().map(|audit| (&audit.facts, audit.noise_blocks.iter().chain(&audit.blocks)));
         let attempts = records.chain(audits);
-        let blamed: Vec<_> = attempts.flat_map(|(facts, blocks)| blame(&facts.on.uuid, blocks, &self.beside)).collect();
+        let beside = self.events.beside();
+        let blamed: Vec<_> = attempts.flat_map(|(facts, blocks)| blame(&facts.on.uuid, blocks, &beside)).collect();
+        drop(beside);
         if !blamed.is_empty() {
             batch.entries.push(LogEntry::BlocksDisturbed { blamed });
         }

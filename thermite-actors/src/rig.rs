@@ -357,8 +357,8 @@ impl Rig {
         self.ask_door(door::AskClear(device)).await?
     }
 
-    /// Why something waits, or came out as it did: a run, a job, a development run, or a device (`0`, `device-0`, its
-    /// UUID).
+    /// Why something waits, or came out as it did: a run, a job, a development run, a device (`0`, `device-0`, its
+    /// UUID), or a runner (`box-2/1`).
     ///
     /// # Errors
     /// Refused where nothing has that name.

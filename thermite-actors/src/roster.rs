@@ -14,7 +14,7 @@ use crate::ports::DeviceFacts;
 /// One member as others reach it.
 struct Known {
     doors: MemberDoors,
-    /// What it is; none for the bench, and for a runner that has never answered.
+    /// What it is; none for the bench, and for a runner, of which it is remembered.
     facts: Option<DeviceFacts>,
     /// Its name, where it is a runner.
     runner: Option<RunnerName>,
@@ -22,56 +22,53 @@ struct Known {
 
 /// All members of a rig; a handle of it, all of which see the same.
 #[derive(Clone, Default)]
-pub(crate) struct Roster(Rc<RefCell<BTreeMap<MemberId, Known>>>);
+pub(crate) struct Roster {
+    members: Rc<RefCell<BTreeMap<MemberId, Known>>>,
+    /// What the devices of runners were when they told last: for what was measured there, also once they are gone, and
+    /// for what is asked before they are back.
+    remembered: Rc<RefCell<BTreeMap<MemberId, DeviceFacts>>>,
+}
 
 impl Roster {
     pub(crate) fn insert_device(&self, member: MemberId, doors: MemberDoors, facts: DeviceFacts) {
-        self.0.borrow_mut().insert(member, Known { doors, facts: Some(facts), runner: None });
+        self.members.borrow_mut().insert(member, Known { doors, facts: Some(facts), runner: None });
     }
 
     pub(crate) fn insert_bench(&self, doors: MemberDoors) {
-        self.0.borrow_mut().insert(MemberId::BENCH, Known { doors, facts: None, runner: None });
+        self.members.borrow_mut().insert(MemberId::BENCH, Known { doors, facts: None, runner: None });
     }
 
-    pub(crate) fn insert_runner(
-        &self,
-        member: MemberId,
-        name: RunnerName,
-        doors: MemberDoors,
-        facts: Option<DeviceFacts>,
-    ) {
-        self.0.borrow_mut().insert(member, Known { doors, facts, runner: Some(name) });
+    pub(crate) fn insert_runner(&self, member: MemberId, name: RunnerName, doors: MemberDoors) {
+        self.members.borrow_mut().insert(member, Known { doors, facts: None, runner: Some(name) });
     }
 
     pub(crate) fn remove(&self, member: MemberId) {
-        self.0.borrow_mut().remove(&member);
+        self.members.borrow_mut().remove(&member);
     }
 
-    /// A runner told what its device is.
+    /// A runner told what its device is, or the records remember it.
     pub(crate) fn found(&self, member: MemberId, facts: DeviceFacts) {
-        if let Some(known) = self.0.borrow_mut().get_mut(&member) {
-            known.facts = Some(facts);
-        }
+        self.remembered.borrow_mut().insert(member, facts);
     }
 
     pub(crate) fn doors(&self, member: MemberId) -> Option<MemberDoors> {
-        self.0.borrow().get(&member).map(|known| known.doors.clone())
+        self.members.borrow().get(&member).map(|known| known.doors.clone())
     }
 
     pub(crate) fn facts(&self, member: MemberId) -> Option<DeviceFacts> {
-        self.0.borrow().get(&member).and_then(|known| known.facts.clone())
+        let own = self.members.borrow().get(&member).and_then(|known| known.facts.clone());
+        own.or_else(|| self.remembered.borrow().get(&member).cloned())
     }
 
     /// The member whose device has that UUID.
     pub(crate) fn of_uuid(&self, uuid: &str) -> Option<MemberId> {
-        let known = self.0.borrow();
-        let is_it = |known: &Known| known.facts.as_ref().is_some_and(|facts| facts.uuid == uuid);
-        known.iter().find(|(_, member)| is_it(member)).map(|(id, _)| *id)
+        let is_it = |member: &MemberId| self.facts(*member).is_some_and(|facts| facts.uuid == uuid);
+        self.all().into_iter().map(|(member, _)| member).find(is_it)
     }
 
     /// A runner's name.
     pub(crate) fn runner(&self, member: MemberId) -> Option<RunnerName> {
-        self.0.borrow().get(&member).and_then(|known| known.runner.clone())
+        self.members.borrow().get(&member).and_then(|known| known.runner.clone())
     }
 
     /// How people call a member.
@@ -81,7 +78,7 @@ impl Roster {
 
     /// All that can be held.
     pub(crate) fn all(&self) -> Vec<(MemberId, MemberDoors)> {
-        self.0.borrow().iter().map(|(id, known)| (*id, known.doors.clone())).collect()
+        self.members.borrow().iter().map(|(id, known)| (*id, known.doors.clone())).collect()
     }
 
     /// All that work is measured or tried on: devices and runners, without the bench.

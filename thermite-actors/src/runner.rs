@@ -42,30 +42,37 @@ pub struct LinkedRunners {
     link: Rc<dyn RunnerLink>,
     changes: Rc<dyn LaneChanges>,
     outputs: Rc<dyn RemoteOutputs>,
-    epoch: u64,
     bus: Rc<RefCell<Bus>>,
+    /// The least epoch of this start.
+    epoch: u64,
 }
 
 impl LinkedRunners {
-    /// Over that link; `epoch` is one higher with each start of the core.
+    /// Over that link.
     pub fn new(
         link: Rc<dyn RunnerLink>,
         changes: Rc<dyn LaneChanges>,
         outputs: Rc<dyn RemoteOutputs>,
-        epoch: u64,
     ) -> LinkedRunners {
-        LinkedRunners { link, changes, outputs, epoch, bus: Rc::default() }
+        LinkedRunners { link, changes, outputs, bus: Rc::default(), epoch: 0 }
+    }
+
+    /// The same at an epoch no lower than that: the log of a rig that was restored from a backup has counted fewer starts
+    /// than its runners have heard of.
+    #[must_use]
+    pub fn at_epoch(self, epoch: u64) -> LinkedRunners {
+        LinkedRunners { epoch, ..self }
     }
 }
 
 impl Runners for LinkedRunners {
     fn bring(&self, birth: RunnerBirth) -> RunnerDoors {
+        let birth = RunnerBirth { epoch: birth.epoch.max(self.epoch), ..birth };
         let actor = RunnerActor::new(
             birth,
             Rc::clone(&self.link),
             Rc::clone(&self.changes),
             Rc::clone(&self.outputs),
-            self.epoch,
             Rc::clone(&self.bus),
         )
         .start();
@@ -132,10 +139,9 @@ impl RunnerActor {
         link: Rc<dyn RunnerLink>,
         changes: Rc<dyn LaneChanges>,
         outputs: Rc<dyn RemoteOutputs>,
-        epoch: u64,
         bus: Rc<RefCell<Bus>>,
     ) -> RunnerActor {
-        let RunnerBirth { member, runner, last, quarantine, device, ears } = birth;
+        let RunnerBirth { member, runner, last, epoch, quarantine, device, ears } = birth;
         let clock = ears.clock();
         let (mut machine, mut first) = Runner::new(clock.now(), member, runner, last, None);
         if let Some(why) = quarantine {

@@ -57,6 +57,8 @@ pub struct RunnerBirth {
     pub runner: RunnerName,
     /// The highest number of a hold that it may have had.
     pub last: u64,
+    /// Which start of the core this is: one higher with each.
+    pub epoch: u64,
     /// Why an alarm keeps its device out of service, where one does.
     pub quarantine: Option<String>,
     /// What its device was when it told last, in this rig's life or before.
@@ -274,6 +276,9 @@ impl RunnersActor {
             lives,
             serves,
         };
+        for (member, device) in &actor.known {
+            actor.roster.found(*member, remembered(device.clone()));
+        }
         // The judge is born knowing them, by what the records remember.
         *actor.cards.runners.0.borrow_mut() = actor.judges();
         actor
@@ -321,12 +326,12 @@ impl RunnersActor {
         let known = self.known.get(&member).map(|device| device.uuid.clone());
         let past = Recall(Box::new(move |history: &thermite_core::fold::RigHistory| {
             let quarantine = known.and_then(|uuid| history.quarantined.get(&uuid).cloned());
-            (history.last_hold(member), history.drained.contains(&called), quarantine)
+            (history.last_hold(member), history.starts, history.drained.contains(&called), quarantine)
         }));
         let past = self.outbox.send(past).into_actor(self);
         ctx.spawn(past.map(move |past, runners, ctx| {
-            if let Ok((last, drained, quarantine)) = past {
-                runners.born(member, last, drained, quarantine, ctx);
+            if let Ok((last, epoch, drained, quarantine)) = past {
+                runners.born(member, (last, epoch), drained, quarantine, ctx);
             }
         }));
     }
@@ -334,7 +339,7 @@ impl RunnersActor {
     fn born(
         &mut self,
         member: MemberId,
-        last: u64,
+        (last, epoch): (u64, u64),
         drained: bool,
         quarantine: Option<String>,
         ctx: &mut Context<Self>,
@@ -353,14 +358,13 @@ impl RunnersActor {
             events: self.events.clone(),
         };
         let device = self.known.get(&member).cloned();
-        let facts = device.clone().map(remembered);
         info!(runner = %set.runner, %member, pool = %set.pool, "runner is on the list");
         let add = PoolInput::AddRunner { member, discipline: set.pool.discipline(), drained };
         self.pool.do_send(ToPool(add));
         self.judge_anew();
-        let birth = RunnerBirth { member, runner: set.runner.clone(), last, quarantine, device, ears };
+        let birth = RunnerBirth { member, runner: set.runner.clone(), last, epoch, quarantine, device, ears };
         let doors = self.setup.port.bring(birth);
-        self.roster.insert_runner(member, set.runner, doors.member.clone(), facts);
+        self.roster.insert_runner(member, set.runner, doors.member.clone());
         self.lives.insert(member, Life::Here(doors));
     }
 

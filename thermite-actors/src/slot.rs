@@ -63,6 +63,11 @@ pub struct HarnessIs {
     pub there: bool,
 }
 
+/// Its process ends: it does nothing more, and what runs under it is whoever's launched it.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct EndSlot;
+
 /// What is to be done under a grant.
 enum Load {
     DevRun { spec: Box<DevRunSpec>, commit: String },
@@ -391,6 +396,14 @@ impl Handler<Told> for SlotActor {
 
     fn handle(&mut self, msg: Told, ctx: &mut Self::Context) {
         self.take(msg.0, ctx);
+    }
+}
+
+impl Handler<EndSlot> for SlotActor {
+    type Result = ();
+
+    fn handle(&mut self, _: EndSlot, ctx: &mut Self::Context) {
+        ctx.stop();
     }
 }
 

@@ -9,7 +9,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::block::{ThrowCause, TriedBlock};
-use crate::ids::{DevRunId, LaneId};
+use crate::device::DeviceView;
+use crate::ids::{HoldId, Holder, LaneId, MemberId};
 use crate::time::Moment;
 
 /// Why a block was thrown away, without its particulars: a closed list that can be counted by.
@@ -121,7 +122,7 @@ pub struct Blamed {
 /// Whose development runs ran when, as far back as an attempt may reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Beside {
-    running: BTreeMap<DevRunId, (LaneId, Moment)>,
+    running: BTreeMap<MemberId, (HoldId, LaneId, Moment)>,
     over: Vec<(LaneId, Moment, Moment)>,
 }
 
@@ -130,14 +131,33 @@ pub struct Beside {
 const OVER_KEPT: usize = 4_096;
 
 impl Beside {
-    /// One began.
-    pub fn began(&mut self, dev_run: DevRunId, lane: LaneId, now: Moment) {
-        self.running.insert(dev_run, (lane, now));
+    /// A device stands so from here on. A run is beside blocks from its start (exec) until nothing is left of it: one
+    /// whose hold was burnt, or that is still being prepared, is beside nothing.
+    pub fn stands(&mut self, device: MemberId, view: &DeviceView, now: Moment) {
+        let has = match view {
+            DeviceView::Held { hold, by: Holder::Lane(lane), running_since: Some(since), .. } => {
+                Some((*hold, *lane, *since))
+            }
+            // What began is beside blocks until it is proved gone.
+            DeviceView::Stopping { hold, .. } => self.running.get(&device).copied().filter(|held| held.0 == *hold),
+            DeviceView::Held { .. }
+            | DeviceView::Sweeping
+            | DeviceView::Ready
+            | DeviceView::Out { .. }
+            | DeviceView::Quarantined { .. } => None,
+        };
+        if let Some((hold, ..)) = self.running.get(&device)
+            && has.is_none_or(|now_has| now_has.0 != *hold)
+        {
+            self.is_over(device, now);
+        }
+        if let Some(has) = has {
+            self.running.insert(device, has);
+        }
     }
 
-    /// One is over; one that never began was beside nothing.
-    pub fn ended(&mut self, dev_run: DevRunId, now: Moment) {
-        let Some((lane, from)) = self.running.remove(&dev_run) else { return };
+    fn is_over(&mut self, device: MemberId, now: Moment) {
+        let Some((_, lane, from)) = self.running.remove(&device) else { return };
         if self.over.len() == OVER_KEPT {
             self.over.remove(0);
         }
@@ -147,7 +167,7 @@ impl Beside {
     /// The one lane that ran between two moments; none where none did, or several.
     fn alone(&self, from: Moment, until: Moment) -> Option<LaneId> {
         let over = self.over.iter().filter(|(_, began, ended)| *began < until && *ended > from).map(|(lane, ..)| *lane);
-        let running = self.running.values().filter(|(_, began)| *began < until).map(|(lane, _)| *lane);
+        let running = self.running.values().filter(|(.., began)| *began < until).map(|(_, lane, _)| *lane);
         let lanes: BTreeSet<LaneId> = over.chain(running).collect();
         let mut lanes = lanes.into_iter();
         lanes.next().filter(|_| lanes.next().is_none())

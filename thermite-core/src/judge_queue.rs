@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use crate::block::is_steered;
-use crate::fold::RigHistory;
+use crate::fold::{Behind, RigHistory};
 use crate::hold::HoldEnd;
 use crate::ids::{Arrival, HoldId, JobId, MemberId, RunId};
 use crate::job::{ChangeStep, JobOutcome, JobSpec, StageKind};
@@ -251,6 +251,21 @@ impl JudgeQueue {
         }
         for (submit, outcome) in history.over.jobs.iter().filter_map(|id| ended.remove(id)) {
             self.is_over(submit.job, submit.key, (submit.same, submit.run), outcome);
+        }
+    }
+
+    /// Lets the jobs that runners had when the core died rest until their leases are over for certain, before
+    /// [`JudgeQueue::open`]: what runs there is handed on by that moment alone, never by what a disk says (rule E17).
+    pub fn rest_for_leases(&mut self, now: Moment, history: &RigHistory) {
+        for (member, behind) in &history.holding {
+            let Behind::Job { job: id, .. } = behind else { continue };
+            if let Some(job) = self.jobs.get_mut(id).filter(|_| member.is_runner())
+                && let JobState::Queued { rests_until } = &mut job.state
+            {
+                let until = now + limits::HAND_ON_AFTER;
+                *rests_until = Some(until);
+                self.resting.insert(*id, until);
+            }
         }
     }
 

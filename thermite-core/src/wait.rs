@@ -342,6 +342,8 @@ impl WaitReason {
             WaitReason::BuildTurn { job } => format!("the build of job {job}"),
             WaitReason::BuiltFirst { jobs: 1 } => "a card for the 1 job that is built already".to_owned(),
             WaitReason::BuiltFirst { jobs } => format!("a card for one of the {jobs} jobs that are built already"),
+            // It rests for no failure: a runner may work on it still (rule E17).
+            WaitReason::Retry { failures: 0 } => "the end of the lease under which a runner had it".to_owned(),
             WaitReason::Retry { failures } => {
                 format!("its next attempt after infrastructure failure {failures}")
             }

@@ -6,6 +6,7 @@ mod assemble;
 mod backup;
 mod cancel;
 mod completions;
+mod control;
 mod doctor;
 pub(crate) mod exit;
 mod exit_codes;
@@ -102,6 +103,8 @@ enum Command {
     Supervisor(supervisor::SupervisorArgs),
     /// Launch and measure on this machine for a runner's supervisor
     Harness(harness::HarnessArgs),
+    /// Serve and ask control: rigs' rights on the bus, their runners, their settings
+    Control(control::ControlArgs),
     /// Run a command on the device, in turn, and show its output
     Run(OnRig<run::RunArgs>),
     /// Measure a change against the champion, and follow to the verdict
@@ -249,6 +252,7 @@ fn carry_out(cli: &Cli, say: &Say) -> anyhow::Result<u8> {
         }
         Command::Doctor(args) => doctor::doctor(args, say),
         Command::Serve(args) => serve::serve(args, say),
+        Command::Control(args) => control::control(args, say),
         Command::Supervisor(args) => supervisor::supervisor(args, say),
         Command::Harness(args) => harness::harness(args, say),
         Command::Run(OnRig { args, reach }) => run::run(args, || reach.client(), say),

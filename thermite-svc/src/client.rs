@@ -2,6 +2,7 @@
 //!
 //! Where the rig is and which token opens it come from its data folder, or from what the caller names instead.
 
+pub(crate) mod control;
 mod tokens;
 
 use std::io::{self, BufRead, BufReader, Read};

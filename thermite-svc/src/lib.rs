@@ -7,6 +7,7 @@ pub mod budget;
 pub mod bus;
 pub mod cards;
 pub mod control;
+pub mod core_bus;
 pub mod device_lock;
 pub mod folder;
 pub mod harness;

@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use crate::budget::{Budget, Stores};
+use crate::core_bus::{OnBus, Reporting};
 use crate::device_lock::{DeviceLock, DeviceLockFault};
 use crate::folder::{DataFolder, Endpoint, FolderFault};
 use crate::input_log::{FileInputLog, Sizes};
@@ -36,6 +37,8 @@ pub struct Ground {
     pub records: Rc<dyn Records>,
     /// The input log, open.
     pub inputs: Rc<dyn InputLog>,
+    /// The rig's bus, where it has one, for [`OnBus::runners`].
+    pub bus: Option<OnBus>,
 }
 
 /// What a rig is assembled from.
@@ -46,6 +49,8 @@ pub struct Parts {
     pub outputs: Arc<dyn Outputs>,
     /// Stores of commits that may be pruned, where there are any.
     pub stores: Option<Arc<dyn Stores>>,
+    /// The bus that was given, with the rig's runners set up over it.
+    pub bus: Option<OnBus>,
 }
 
 /// The rig could not be brought up.
@@ -132,6 +137,8 @@ pub struct Service {
     server: ServerHandle,
     closing: DoorClosing,
     budget: JoinHandle<()>,
+    /// Control hears of the rig for as long as this is here.
+    reporting: Option<Reporting>,
 }
 
 impl Service {
@@ -160,18 +167,24 @@ impl Service {
         let metrics = Metrics::new();
         let counted = Counted::new(Rc::clone(&records) as Rc<dyn Records>, Arc::clone(&metrics));
         let within = settings.clone();
+        let bus = match settings.bus.clone() {
+            Some(bus) => Some(OnBus::open(bus, &folder).await.map_err(ServeFault::Assemble)?),
+            None => None,
+        };
         let ground = Ground {
             folder: Rc::clone(&folder),
             settings,
             records: Rc::new(counted),
             inputs: Rc::clone(&inputs) as Rc<dyn InputLog>,
+            bus,
         };
-        let Parts { setup, outputs, stores } = assemble(ground).await.map_err(ServeFault::Assemble)?;
+        let Parts { setup, outputs, stores, bus } = assemble(ground).await.map_err(ServeFault::Assemble)?;
         // Before the rig starts, which ends what it takes for leftovers on its devices.
         let facts = setup.members.iter().map(|member| member.driver.facts());
         let devices = facts.map(|facts| DeviceLock::take(&locks, &facts, folder.path())).collect::<Result<_, _>>()?;
         let rig = Rig::start(setup).await?;
         share_at_first(&rig, &within.devices).await;
+        let reporting = bus.map(|bus| bus.keep(&rig, &folder));
         info!(token = %tokens.owner(), "the owner's token opens the door");
         let (door, closing) = Door::new(rig.clone(), outputs, records.verdicts(), records.keys(), tokens, metrics);
         let local = |source| ServeFault::System { what: "the listening address", source };
@@ -203,6 +216,7 @@ impl Service {
             server: handle,
             closing,
             budget,
+            reporting,
         })
     }
 
@@ -231,6 +245,7 @@ impl Service {
     pub async fn end(self) {
         self.folder.forget_endpoint();
         self.budget.abort();
+        drop(self.reporting);
         let server = actix_web::rt::spawn(self.server.stop(true));
         self.rig.end().await;
         self.closing.over();

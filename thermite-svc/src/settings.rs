@@ -75,6 +75,8 @@ pub struct Settings {
     pub device_nodes: PathBuf,
     /// What the rig itself is told.
     pub rig: RigSettings,
+    /// The bus that its runners are on; none for a rig of one machine ([`bus::CoreBus::read`]).
+    pub bus: Option<bus::CoreBus>,
 }
 
 /// What flags gave, as text; the environment stands in for what they did not.
@@ -140,6 +142,7 @@ impl Settings {
             devices: gpus::devices(&environment)?,
             device_nodes: gpus::device_nodes(&environment)?,
             rig: RigSettings { dev_run_wait: Span::seconds(wait), lanes_most: lanes as u8 },
+            bus: None,
         })
     }
 }

@@ -6,4 +6,3 @@ pub mod key;
 pub mod line_file;
 pub mod rights;
 pub mod run;
-pub mod slot;

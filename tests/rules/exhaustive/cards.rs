@@ -487,7 +487,6 @@ impl Cards {
     fn pool_wants(&mut self, setup: &Setup, effects: Vec<PoolEffect>) {
         for effect in effects {
             match effect {
-                PoolEffect::RunnerLeft { .. } => unreachable!("cards are no runners"),
                 PoolEffect::InLine { lane, dev_run, ahead } => {
                     self.lane_gets(setup, lane, LaneInput::InLine { dev_run, ahead });
                 }
@@ -515,17 +514,18 @@ impl Cards {
                     self.judge_gets(setup, JudgeInput::HoldEnded { hold, how });
                 }
                 PoolEffect::WorkTaken { version } => self.judge_gets(setup, JudgeInput::WorkTaken { version }),
+                PoolEffect::RunnerLeft { .. } => unreachable!("no runner is set here"),
                 PoolEffect::SplitSet { version } => self.is_in_force(setup, version),
-                PoolEffect::Void { hold } => {
-                    let void = DeviceInput::Void { number: hold.number };
-                    self.send(Party::Pool, Party::Member(hold.member), Letter::Member(void));
-                }
+                PoolEffect::Void { hold } => self.tell(Party::Pool, hold, DeviceInput::Void { number: hold.number }),
                 PoolEffect::Stop { hold, cause } => {
-                    let stop = DeviceInput::Stop { number: hold.number, cause };
-                    self.send(Party::Pool, Party::Member(hold.member), Letter::Member(stop));
+                    self.tell(Party::Pool, hold, DeviceInput::Stop { number: hold.number, cause });
                 }
             }
         }
+    }
+
+    fn tell(&mut self, from: Party, hold: HoldId, input: DeviceInput) {
+        self.send(from, Party::Member(hold.member), Letter::Member(input));
     }
 
     fn is_granted(&mut self, hold: HoldId) {
@@ -625,8 +625,7 @@ impl Cards {
                     self.send(Party::Judge, Party::Pool, Letter::Pool(PoolInput::RunStopped { run, why }));
                 }
                 JudgeEffect::Claim { hold } => {
-                    let claim = PoolInput::Claim { by: Holder::Judge, hold };
-                    self.send(Party::Judge, Party::Pool, Letter::Pool(claim));
+                    self.send(Party::Judge, Party::Pool, Letter::Pool(PoolInput::Claim { by: Holder::Judge, hold }));
                 }
                 JudgeEffect::ReleaseUnused { hold } => {
                     let release = PoolInput::ReleaseUnused { by: Holder::Judge, hold };
@@ -639,11 +638,10 @@ impl Cards {
                 }
                 JudgeEffect::EndHold { hold } => {
                     let stop = DeviceInput::Stop { number: hold.number, cause: StopCause::StageOver };
-                    self.send(Party::Judge, Party::Member(hold.member), Letter::Member(stop));
+                    self.tell(Party::Judge, hold, stop);
                 }
                 JudgeEffect::CardDoubted { hold } => {
-                    let doubted = DeviceInput::Doubted { number: hold.number };
-                    self.send(Party::Judge, Party::Member(hold.member), Letter::Member(doubted));
+                    self.tell(Party::Judge, hold, DeviceInput::Doubted { number: hold.number });
                 }
                 JudgeEffect::CardFault { member, why } => {
                     self.send(Party::Judge, Party::Member(member), Letter::Member(DeviceInput::AtFault { why }));
@@ -692,8 +690,7 @@ impl Cards {
                     self.pool_gets(setup, ask);
                 }
                 LaneEffect::CancelWait { dev_run } => {
-                    let cancel = PoolInput::CancelWait { lane: id, dev_run };
-                    self.send(from, Party::Pool, Letter::Pool(cancel));
+                    self.send(from, Party::Pool, Letter::Pool(PoolInput::CancelWait { lane: id, dev_run }));
                 }
                 LaneEffect::Claim { hold } => {
                     self.send(from, Party::Pool, Letter::Pool(PoolInput::Claim { by, hold }));
@@ -702,12 +699,10 @@ impl Cards {
                     self.send(from, Party::Pool, Letter::Pool(PoolInput::ReleaseUnused { by, hold }));
                 }
                 LaneEffect::Start { hold, limit } => {
-                    let start = DeviceInput::Start { number: hold.number, by, limit };
-                    self.send(from, Party::Member(hold.member), Letter::Member(start));
+                    self.tell(from, hold, DeviceInput::Start { number: hold.number, by, limit });
                 }
                 LaneEffect::StopHold { hold, cause } => {
-                    let stop = DeviceInput::Stop { number: hold.number, cause };
-                    self.send(from, Party::Member(hold.member), Letter::Member(stop));
+                    self.tell(from, hold, DeviceInput::Stop { number: hold.number, cause });
                 }
                 LaneEffect::AnswerQueued { .. }
                 | LaneEffect::AnswerNotRecorded { .. }

@@ -179,7 +179,8 @@ impl Known {
             });
             let hold = HoldId { member: DEVICE, number: known.hold };
             if known.screened {
-                log.push(LogEntry::ScreeningWon { job: *job, hold, record: String::new(), key: None });
+                let key = Some(content(*job));
+                log.push(LogEntry::ScreeningWon { job: *job, hold, record: String::new(), key });
             }
             if known.attempt > 0 {
                 log.push(LogEntry::StageStarted { job: *job, stage: known.stage, attempt: known.attempt, hold });

@@ -244,7 +244,7 @@ impl World {
             trace: Vec::new(),
         };
         for at in 0..ITEMS {
-            let lane = LaneId::new(u8::try_from(at + 1).unwrap()).unwrap();
+            let lane = LaneId::new(u8::try_from(at + 1).expect("there are few items")).expect("and no more than lanes");
             let by = if at % 2 == 0 { Holder::Judge } else { Holder::Lane(lane) };
             world.items.push(Item { by, at: At::Waiting, has_verdict: false });
         }
@@ -365,34 +365,34 @@ impl World {
                     let id = side.next_ask;
                     side.next_ask += 1;
                     side.asked.insert(id, ask);
-                    self.to_slot(runner, SlotInput::Asked { id, epoch, what });
+                    self.tell_slot(runner, SlotInput::Asked { id, epoch, what });
                 }
             }
             Event::AnswerArrives { runner, ask, answer } => {
                 if self.is_asked(runner, ask) {
-                    self.to_core(runner, RunnerInput::Answered { id: ask.id, answer: Box::new(answer) });
+                    self.tell_core(runner, RunnerInput::Answered { id: ask.id, answer: Box::new(answer) });
                 } else {
                     self.ended.late += 1;
                 }
             }
             Event::AskOver { runner, ask } => {
                 if self.is_asked(runner, ask) {
-                    self.to_core(runner, RunnerInput::Failed { id: ask.id, fault: AskFault::NoAnswer });
+                    self.tell_core(runner, RunnerInput::Failed { id: ask.id, fault: AskFault::NoAnswer });
                 }
             }
             Event::HintArrives { runner, core } => {
                 if self.epoch == core && self.core.is_some() {
-                    self.to_core(runner, RunnerInput::Hinted);
+                    self.tell_core(runner, RunnerInput::Hinted);
                 }
             }
             Event::ToCore { runner, core, input } => {
                 if self.epoch == core && self.core.is_some() {
-                    self.to_core(runner, input);
+                    self.tell_core(runner, input);
                 }
             }
             Event::ToSlot { runner, boot, input } => {
                 if self.lives(runner, boot) {
-                    self.to_slot(runner, input);
+                    self.tell_slot(runner, input);
                 }
             }
             Event::Durable { runner, boot, lines, anew } => {
@@ -402,7 +402,7 @@ impl World {
                         journal.clear();
                     }
                     journal.extend(lines);
-                    self.to_slot(runner, SlotInput::Written);
+                    self.tell_slot(runner, SlotInput::Written);
                 }
             }
             Event::Gone { runner, grant, boot, say } => {
@@ -413,7 +413,7 @@ impl World {
                 if let Some(say) = say
                     && self.lives(runner, boot)
                 {
-                    self.to_slot(runner, say);
+                    self.tell_slot(runner, say);
                 }
             }
             Event::Exec { runner, boot, grant } => {
@@ -422,7 +422,7 @@ impl World {
                     |slot: &Slot| matches!(slot.device().state(), DeviceState::Held { number, .. } if *number == grant);
                 if self.lives(runner, boot) && self.sides[runner].slot.as_ref().is_some_and(holds) {
                     self.begins(runner, grant, None);
-                    self.to_slot(runner, SlotInput::Device(DeviceInput::Started { number: grant }));
+                    self.tell_slot(runner, SlotInput::Device(DeviceInput::Started { number: grant }));
                 }
             }
             Event::Ends { runner, boot, grant, step, life } => {
@@ -433,10 +433,10 @@ impl World {
                     Some(number) => {
                         self.sides[runner].processes.remove(&grant);
                         let report = Document(format!("step {number}"));
-                        self.to_slot(runner, SlotInput::Reported { grant, number, report });
+                        self.tell_slot(runner, SlotInput::Reported { grant, number, report });
                     }
                     // Its first process has ended; what it started runs on until it is stopped.
-                    None => self.to_slot(runner, SlotInput::Exited { grant, exit: Exit::Code(0) }),
+                    None => self.tell_slot(runner, SlotInput::Exited { grant, exit: Exit::Code(0) }),
                 }
             }
         }
@@ -453,7 +453,7 @@ impl World {
         core.asked.remove(&(runner, ask.id)).is_some_and(|until| now <= until)
     }
 
-    fn to_core(&mut self, runner: usize, input: RunnerInput) {
+    fn tell_core(&mut self, runner: usize, input: RunnerInput) {
         let now = self.now;
         let Some(core) = &mut self.core else { return };
         let machine = &mut core.runners[runner];
@@ -463,7 +463,7 @@ impl World {
         self.hand_out();
     }
 
-    fn to_slot(&mut self, runner: usize, input: SlotInput) {
+    fn tell_slot(&mut self, runner: usize, input: SlotInput) {
         let now = self.runner_now(runner);
         let Some(slot) = &mut self.sides[runner].slot else { return };
         let mut effects = slot.advance(now);
@@ -483,9 +483,9 @@ impl World {
                 At::Held { runner: on, number } if on == runner => Some((number, item.by)),
                 At::Held { .. } | At::Waiting | At::Done => None,
             });
-            let process = format!("box-{}", runner + 1).parse().unwrap();
+            let process = format!("box-{}", runner + 1).parse().expect("it is a name");
             let name = RunnerName { process, slot: 1 };
-            let member = MemberId(u16::try_from(runner).unwrap());
+            let member = MemberId(u16::try_from(runner).expect("there are few runners"));
             let (machine, effects) = Runner::new(self.now, member, name, self.last[runner], open);
             runners.push(machine);
             first.push(effects);
@@ -740,15 +740,15 @@ impl World {
     }
 
     fn stop(&mut self, runner: usize, boot: Uuid, grant: u64) {
-        let say = Some(SlotInput::Device(DeviceInput::Emptied { number: grant }));
+        let say = SlotInput::Device(DeviceInput::Emptied { number: grant });
         match self.mutant {
             Mutant::StopWithoutProof => {
-                self.after_up_to(10, Event::ToSlot { runner, boot, input: say.expect("it is said") });
+                self.after_up_to(10, Event::ToSlot { runner, boot, input: say });
                 self.at(self.now + Span::seconds(5), Event::Gone { runner, grant: Some(grant), boot, say: None });
             }
             Mutant::None | Mutant::SlowClock | Mutant::HandOnAtAway => {
                 // SIGTERM, grace, and the proof: within what the device's rules allow.
-                self.after_up_to(9_000, Event::Gone { runner, grant: Some(grant), boot, say });
+                self.after_up_to(9_000, Event::Gone { runner, grant: Some(grant), boot, say: Some(say) });
             }
         }
     }
@@ -858,7 +858,7 @@ impl World {
     }
 
     fn pick_runner(&mut self) -> usize {
-        usize::try_from(self.below(RUNNERS as u64)).unwrap()
+        usize::try_from(self.below(RUNNERS as u64)).expect("it fits")
     }
 
     fn later_in_core(&mut self, runner: usize, within_ms: u64, input: RunnerInput) {

@@ -235,8 +235,8 @@ impl House {
             worktree,
             argv: vec!["sh".into(), "-c".into(), script.replace("MARK", &mark)],
             env: Vec::new(),
-            contract: Contract::default(),
             models: Vec::new(),
+            contract: Contract::default(),
         };
         (spec, mark)
     }

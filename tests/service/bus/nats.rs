@@ -48,6 +48,11 @@ impl Nats {
         Nats::of(Operator::new(), account, true)
     }
 
+    /// A server under that operator which knows no rig's account: control is to send it.
+    pub(crate) fn under(operator: Operator) -> Nats {
+        Nats::of(operator, Account::new(RIG.parse().unwrap()), false)
+    }
+
     /// A server under that operator which knows the account, or is yet to be sent it.
     fn of(operator: Operator, account: Account, known: bool) -> Nats {
         // One provider of TLS in a process; another test may have said so already.
@@ -170,6 +175,11 @@ impl Nats {
             assert!(began.elapsed() < PATIENCE, "it ends at its start: {}", self.log());
             std::thread::sleep(Duration::from_millis(100));
         }
+    }
+
+    /// Has it lose the accounts that it was sent; it must not run.
+    pub(crate) fn forget_accounts(&self) {
+        fs::remove_dir_all(self.path("accounts")).unwrap();
     }
 
     /// Has it stand still, as SIGSTOP does, its connections open.

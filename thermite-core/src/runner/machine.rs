@@ -318,10 +318,9 @@ impl Runner {
             | Work::Stopping { .. }
             | Work::Fetching { .. } => None,
         };
-        let hand_on = match (&self.contact, &self.work) {
-            (Contact::Reconciling | Contact::Deaf { .. }, Work::Stopping { .. }) => Some((self.hand_on(), "handed on")),
-            _ => None,
-        };
+        let is_heard = matches!(self.contact, Contact::Here { .. });
+        let is_stopping = matches!(self.work, Work::Stopping { .. });
+        let hand_on = (is_stopping && !is_heard).then(|| (self.hand_on(), "handed on"));
         let fault = self.fault.as_ref().map(|(_, until)| (*until, "runner tried again"));
         [Some(check), talk, bringing, hand_on, fault].into_iter().flatten().min_by_key(|next| next.0)
     }
@@ -340,7 +339,7 @@ impl Runner {
                     out.effects.push(RunnerEffect::Distrust);
                 }
             }
-            // What doubles a device's rest: a runner's device rests where it is.
+            // How long its device rests after faults in a row is the runner's own matter.
             DeviceInput::Doubted { .. } => {}
             // A local executor's words: nobody says them to a runner.
             DeviceInput::Started { .. }
@@ -588,7 +587,8 @@ impl Runner {
             Contact::Deaf { why: Some(why) } => return Some(why.to_string()),
             Contact::Here { .. } => {}
         }
-        let live = self.others.values().any(|other| *other == Other::Live);
+        let of_past = self.work.number().is_some_and(|number| number <= self.past);
+        let live = of_past || self.others.values().any(|other| *other == Other::Live);
         self.quarantine
             .clone()
             .or_else(|| self.unable.clone())

@@ -151,9 +151,9 @@ impl Slot {
             }
             SlotInput::Reported { grant, number, report } => self.reported(grant, number, report, &mut out),
             SlotInput::Exited { grant, exit } => {
-                self.to_device(now, DeviceInput::Exited { number: grant, exit }, &mut out);
+                self.tell_device(now, DeviceInput::Exited { number: grant, exit }, &mut out);
             }
-            SlotInput::Device(input) => self.to_device(now, input, &mut out),
+            SlotInput::Device(input) => self.tell_device(now, input, &mut out),
         }
         self.write(&mut out);
         out
@@ -363,7 +363,7 @@ impl Slot {
             }
             // The device has not been given it yet, and burns the number.
             Phase::Preparing { .. } | Phase::OnDevice { .. } => {
-                self.to_device(now, DeviceInput::Stop { number, cause }, out);
+                self.tell_device(now, DeviceInput::Stop { number, cause }, out);
             }
             Phase::Lost | Phase::Ending { .. } | Phase::Over { .. } => {}
         }
@@ -374,7 +374,7 @@ impl Slot {
         if let Phase::Preparing { .. } = grant.phase {
             grant.phase = Phase::OnDevice { started: None };
             let (by, limit) = (grant.by, grant.limit);
-            self.to_device(now, DeviceInput::Start { number, by, limit }, out);
+            self.tell_device(now, DeviceInput::Start { number, by, limit }, out);
         }
     }
 
@@ -415,9 +415,9 @@ impl Slot {
         };
         let Phase::Accepting { asked, stop } = std::mem::replace(&mut grant.phase, phase) else { return };
         match (stop, by) {
-            (Some(cause), _) => self.to_device(now, DeviceInput::Stop { number, cause }, out),
+            (Some(cause), _) => self.tell_device(now, DeviceInput::Stop { number, cause }, out),
             (None, Holder::Lane(_)) => out.push(SlotEffect::Prepare { grant: number }),
-            (None, Holder::Judge) => self.to_device(now, DeviceInput::Start { number, by, limit }, out),
+            (None, Holder::Judge) => self.tell_device(now, DeviceInput::Start { number, by, limit }, out),
         }
         for id in asked {
             let answer = self.tell(now, number);
@@ -461,7 +461,7 @@ impl Slot {
         }
     }
 
-    fn to_device(&mut self, now: Moment, input: DeviceInput, out: &mut Vec<SlotEffect>) {
+    fn tell_device(&mut self, now: Moment, input: DeviceInput, out: &mut Vec<SlotEffect>) {
         let effects = self.device.handle(now, input);
         self.device_did(now, effects, out);
     }
@@ -561,16 +561,16 @@ impl Slot {
     }
 
     fn preparing(&self) -> impl Iterator<Item = (u64, Moment)> {
-        self.grants.iter().filter_map(|(number, grant)| match grant.phase {
-            Phase::Preparing { until } => Some((*number, until)),
-            _ => None,
+        self.grants.iter().filter_map(|(number, grant)| {
+            let Phase::Preparing { until } = grant.phase else { return None };
+            Some((*number, until))
         })
     }
 
     fn kept(&self) -> impl Iterator<Item = (u64, Moment)> {
-        self.grants.iter().filter_map(|(number, grant)| match grant.phase {
-            Phase::Over { since, .. } => Some((*number, since + limits::RUNNER_ENDED_KEPT)),
-            _ => None,
+        self.grants.iter().filter_map(|(number, grant)| {
+            let Phase::Over { since, .. } = grant.phase else { return None };
+            Some((*number, since + limits::RUNNER_ENDED_KEPT))
         })
     }
 
@@ -602,10 +602,8 @@ impl Grant {
     }
 
     fn first_asked(&self) -> Option<u64> {
-        match &self.phase {
-            Phase::Accepting { asked, .. } => asked.first().copied(),
-            _ => None,
-        }
+        let Phase::Accepting { asked, .. } = &self.phase else { return None };
+        asked.first().copied()
     }
 }
 

@@ -18,6 +18,7 @@ use thermite_actors::host::launch::{self, CardGrant, Containment, Launcher, Laun
 use thermite_actors::host::workspaces::{Accounts, HostWorkspaces};
 use thermite_actors::ports::{Executor, MemberPorts, TargetDriver};
 use thermite_actors::rig::RigSetup;
+use thermite_actors::runners::RunnerSetup;
 use thermite_core::contract::Target;
 use thermite_core::cpus::{CpuCut, CpuList};
 use thermite_core::ids::MemberId;
@@ -36,9 +37,16 @@ const OWN_SHARE: &str = "own-share.json";
 /// # Errors
 /// What this machine lacks, as a sentence with the way out.
 pub(super) async fn assemble(ground: Ground) -> Result<Parts, String> {
-    let Ground { folder, settings, records, inputs } = ground;
+    let Ground { folder, settings, records, inputs, mut bus } = ground;
     let data = folder.path();
     let Laid { members, bench, base } = lay(data, data, &settings).await?;
+    let runners = match &mut bus {
+        Some(bus) => {
+            let outputs = Rc::new(base.executors.outputs().clone());
+            bus.runners(data, Rc::new(base.workspaces.clone()), outputs)?
+        }
+        None => RunnerSetup::default(),
+    };
     let setup = RigSetup {
         members,
         bench,
@@ -48,10 +56,10 @@ pub(super) async fn assemble(ground: Ground) -> Result<Parts, String> {
         ids: Rc::new(OsIds),
         inputs,
         settings: settings.rig,
-        runners: thermite_actors::runners::RunnerSetup::default(),
+        runners,
     };
     let outputs = Arc::new(base.executors.outputs().clone());
-    Ok(Parts { setup, outputs, stores: Some(Arc::new(HostStores(base.workspaces))) })
+    Ok(Parts { setup, outputs, stores: Some(Arc::new(HostStores(base.workspaces))), bus })
 }
 
 /// This machine's devices with the ports that work them, for a rig and for a runner's harness alike.

@@ -16,6 +16,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "replay",
         ],
     ),
+    ("Keep rigs and their runners on several machines", &["control"]),
     ("Be a runner of a rig on another machine", &["supervisor", "harness"]),
     ("More", &["completions", "man", "exit-codes", "help"]),
 ];

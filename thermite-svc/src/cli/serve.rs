@@ -6,6 +6,7 @@ use anyhow::Context;
 use clap::Args;
 
 use thermite_svc::serve::{Service, serve as serve_rig};
+use thermite_svc::settings::bus::CoreBus;
 use thermite_svc::settings::{Given, Settings};
 
 use super::assemble::assemble;
@@ -44,6 +45,9 @@ A rig's device is the machine's CPUs. With THERMITE_TARGET=cuda-gpu its devices 
 that THERMITE_GPUS names by index or UUID, in that order; two or more are split between judge and lanes, unless \
 THERMITE_SPLIT=shared says otherwise (see `thermite split`).
 
+With CONTROL_URL, THERMITE_CONTROL_TOKEN_FILE and THERMITE_RIG_ID it has a bus, and runners on other machines (see \
+`thermite runners`); THERMITE_LOCAL_JUDGE=0 has its runners alone judge.
+
 Ends by its rules at SIGTERM or Ctrl-C: what runs is stopped and proved gone, all is recorded. THERMITE_LOG sets \
 what is logged (info, debug, trace).
 
@@ -57,7 +61,8 @@ pub(crate) fn serve(args: &ServeArgs, say: &Say) -> anyhow::Result<u8> {
         end_with_parent()?;
     }
     let given = Given { folder: args.data.clone(), listen: args.listen.clone(), listen_open: args.listen_open };
-    let settings = Settings::read(given, |name| std::env::var(name).ok())?;
+    let mut settings = Settings::read(given, |name| std::env::var(name).ok())?;
+    settings.bus = CoreBus::read(|name| std::env::var(name).ok())?;
     log(&settings.log, say);
     let served =
         actix_web::rt::System::new().block_on(serve_rig(settings, assemble, |service| tell(service, args.json, say)));

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use anyhow::Context;
 use clap::Args;
 
+use thermite_actors::host::workspaces::{Accounts, HostWorkspaces};
 use thermite_actors::ports::FreshCopies;
 use thermite_svc::serve::Signals;
 use thermite_svc::settings::bus::SupervisorSettings;
@@ -48,9 +49,11 @@ pub(crate) fn supervisor(args: &SupervisorArgs, say: &Say) -> anyhow::Result<u8>
     let lived = actix_web::rt::System::new().block_on(async {
         let mut signals = Signals::listen().context("signals cannot be had")?;
         let copies = |data: &std::path::Path| {
-            std::fs::create_dir_all(data.join("work"))?;
-            let _ = uid_base;
-            Ok(Rc::new(StoreCopies(data.canonicalize()?)) as Rc<dyn FreshCopies>)
+            let path = std::env::var("PATH").unwrap_or_default();
+            let workspaces = HostWorkspaces::open(data, Accounts::of_this_user(uid_base), path)?;
+            // The harness is here, so that nothing of an earlier start runs any more.
+            workspaces.discard_all_copies()?;
+            Ok(Rc::new(workspaces) as Rc<dyn FreshCopies>)
         };
         let told_to_end = async {
             let signal = signals.next().await;
@@ -64,29 +67,5 @@ pub(crate) fn supervisor(args: &SupervisorArgs, say: &Say) -> anyhow::Result<u8>
             say.error(&fault.to_string());
             Ok(fault.exit_code())
         }
-    }
-}
-
-struct StoreCopies(PathBuf);
-
-impl FreshCopies for StoreCopies {
-    fn lay_out(
-        &self,
-        dev_run: thermite_core::ids::DevRunId,
-        _: thermite_core::ids::LaneId,
-        commit: String,
-    ) -> futures_util::future::LocalBoxFuture<'static, Result<PathBuf, String>> {
-        let (data, folder) = (self.0.clone(), self.0.join(format!("work/copy-{dev_run}")));
-        Box::pin(async move {
-            thermite_actors::host::git::Git::beside(&data)
-                .lay_out(&commit, &folder)
-                .map_err(|fault| fault.to_string())?;
-            Ok(folder)
-        })
-    }
-
-    fn discard(&self, dev_run: thermite_core::ids::DevRunId) -> futures_util::future::LocalBoxFuture<'static, ()> {
-        let _ = std::fs::remove_dir_all(self.0.join(format!("work/copy-{dev_run}")));
-        Box::pin(std::future::ready(()))
     }
 }

@@ -150,7 +150,7 @@ fn lane(text: &str) -> Result<LaneId, String> {
 }
 
 /// `90s`, `10m`, `12h`, `30d`, as seconds.
-fn seconds(text: &str) -> Result<u64, String> {
+pub(super) fn seconds(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text} is no time: write a whole number with s, m, h or d, such as 12h");
     let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
     let each: u64 = match unit {

@@ -696,7 +696,8 @@ fn give(
         }
         Some(_) => {}
         None => {
-            let count = "SELECT count(*) FROM runners WHERE rig = ?1";
+            // Those that were removed are as many as the owner has removed.
+            let count = "SELECT count(*) FROM runners WHERE rig = ?1 AND barred_ms IS NULL";
             let count: u32 = one(transaction, count, [id], |row| row.get(0))?.unwrap_or(0);
             if count as usize >= limits::RIG_PROCESSES_MAX {
                 let most = limits::RIG_PROCESSES_MAX;

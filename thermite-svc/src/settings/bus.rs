@@ -17,6 +17,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use thermite_core::runners::LocalJudge;
 use thermite_core::wire::ProcessName;
 
 use super::{Given, SettingFault, Settings, data_folder};
@@ -106,6 +107,8 @@ pub struct CoreBus {
     pub rig: RigName,
     /// How it comes to the bus.
     pub way: BusWay,
+    /// Whether its own devices judge beside its runners (rule E13).
+    pub local_judge: LocalJudge,
 }
 
 impl SupervisorSettings {
@@ -180,7 +183,14 @@ impl CoreBus {
         if !is_set {
             return Ok(None);
         }
-        Ok(Some(CoreBus { rig: rig(&environment)?, way: way(&environment)? }))
+        let local_judge = match environment(LOCAL_JUDGE).as_deref() {
+            None | Some("1") => LocalJudge::On,
+            Some("0") => LocalJudge::Off,
+            Some(other) => {
+                return Err(fault(LOCAL_JUDGE, other, "0 where only its runners judge, or 1"));
+            }
+        };
+        Ok(Some(CoreBus { rig: rig(&environment)?, way: way(&environment)?, local_judge }))
     }
 }
 

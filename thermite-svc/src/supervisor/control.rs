@@ -27,7 +27,7 @@ pub struct Registration {
 }
 
 /// Rights on the bus.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registered {
     /// The JWT for the key.
     pub jwt: String,

@@ -1,6 +1,8 @@
 //! A process's rights on the bus: got from control, renewed at half their life, asked for again when the bus lets it in no
 //! longer, and gone for good when control says so (rule E7).
 
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,6 +20,9 @@ use crate::bus::connection::{Access, Happening, Pass, Rights};
 use crate::bus::subjects::RigName;
 use crate::settings::SettingFault;
 use crate::settings::bus::{BusWay, token_in};
+
+/// The file of the newest rights, beside the certificates': mode 0600.
+const KEPT: &str = "bus-rights.json";
 
 /// Why a process has no rights any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,7 +72,16 @@ impl Asker {
             let access = Access { url, ca: None, rights: Rights::Open, name: self.name.clone() };
             return Ok((access, Held { asker: self, pass: None }));
         };
-        let Registered { jwt, nats_url, ca: told, expires } = self.ask().await?;
+        let Registered { jwt, nats_url, ca: told, expires } = match self.ask_once().await {
+            Err(NoRights::Control(ControlFault::Away(why))) => match self.kept() {
+                Some(kept) => {
+                    warn!(why, "control is away: the rights that it gave before are used");
+                    kept
+                }
+                None => self.ask().await?,
+            },
+            answered => answered?,
+        };
         let ca = match (ca, told) {
             (Some(file), _) => Some(file),
             (None, Some(pem)) => {
@@ -111,7 +125,32 @@ impl Asker {
         let token = token_in(&token_file.display().to_string())?;
         let (rig, registration) = (self.rig.clone(), self.registration.clone());
         let asked = tokio::task::spawn_blocking(move || register(&control, &token, &rig, &registration)).await;
-        Ok(asked.map_err(|error| ControlFault::Away(error.to_string()))??)
+        let registered = asked.map_err(|error| ControlFault::Away(error.to_string()))??;
+        self.keep(&registered);
+        Ok(registered)
+    }
+
+    /// Where the newest rights are kept, for a start while control is away.
+    fn kept_in(&self) -> PathBuf {
+        self.ca_file.with_file_name(KEPT)
+    }
+
+    /// Keeps rights for a later start. One that cannot keep them asks control then.
+    fn keep(&self, registered: &Registered) {
+        let kept = serde_json::to_vec(registered).expect("rights have JSON");
+        let (new, path) = (self.ca_file.with_file_name(format!("{KEPT}.new")), self.kept_in());
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.create(true).truncate(true).write(true).mode(0o600).open(&new);
+        let written = file.and_then(|mut file| file.write_all(&kept).and_then(|()| file.sync_all()));
+        if let Err(error) = written.and_then(|()| std::fs::rename(&new, &path)) {
+            warn!(path = %path.display(), %error, "the rights are not kept for a start while control is away");
+        }
+    }
+
+    /// The rights that are kept, where they still count: whether they were taken back since, the bus knows.
+    fn kept(&self) -> Option<Registered> {
+        let kept: Registered = serde_json::from_slice(&std::fs::read(self.kept_in()).ok()?).ok()?;
+        (kept.expires > seconds()).then_some(kept)
     }
 }
 

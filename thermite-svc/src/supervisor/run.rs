@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use actix::{Actor as _, Addr};
 use futures_util::future::LocalBoxFuture;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
@@ -13,22 +14,23 @@ use tracing::{error, info};
 use uuid::Uuid;
 
 use thermite_actors::host::bulk::BulkServer;
+use thermite_actors::host::clock::BootClock;
 use thermite_actors::host::executor::OUTPUTS;
 use thermite_actors::host::launch::CaptureDir;
-use thermite_actors::ports::{Executor, FreshCopies, RecordsFault, TargetDriver};
+use thermite_actors::ports::{Executor, FreshCopies, Outputs, RecordsFault, TargetDriver};
+use thermite_actors::slot::{HarnessIs, SlotActor, SlotPorts, Slots};
 use thermite_core::wire::bulk::{BulkAnswer, BulkAsk};
-use thermite_core::wire::{Answer, Ask, SlotFacts};
+use thermite_core::wire::{Answer, Ask, SlotAnswer, SlotNo};
 
 use super::control::Registration;
 use super::journal::FileJournal;
 use super::key::key_in;
 use super::rights::{Asker, NoRights};
-use super::slot::{self, SlotDoor, SlotPorts, no_slot};
 use crate::bus::connection::BusThread;
 use crate::bus::runner_side::{Question, RunnerSide};
 use crate::folder::{DataFolder, FolderFault};
 use crate::harness::door::SOCKET;
-use crate::harness::link::{HarnessDevice, HarnessLink, OtherDevices, keep};
+use crate::harness::link::{HarnessLink, OtherDevices, keep};
 use crate::settings::bus::{HARNESS, SupervisorSettings};
 
 /// Where control's word on the bus's certificates is kept, in the supervisor's folder.
@@ -147,7 +149,7 @@ async fn live(
     let tell = ended.clone();
     spawn_local(async move { drop(tell.send(held.keep(happenings).await.into())) });
 
-    let slots: Rc<RefCell<Option<Vec<SlotDoor>>>> = Rc::default();
+    let slots: Rc<RefCell<Option<Slots>>> = Rc::default();
     spawn_local(answer_asks(side.asks(), boot, Rc::clone(&slots)));
     let serves = harness.came().await;
     info!(serves, "its harness is here");
@@ -157,24 +159,29 @@ async fn live(
     spawn_local(answer_bulk(side.bulk_asks(), bulk));
     let outputs = of_harness.join(OUTPUTS);
     let count = u16::try_from(serves).unwrap_or(u16::MAX);
-    let mut doors = Vec::new();
+    let mut actors = Vec::new();
     for number in 1..=count {
         let path = folder.path().join(format!("journal-{number}"));
         let device = Rc::new(harness.device(number - 1));
-        let (driver, hints) = (Rc::clone(&device), Rc::clone(&side));
+        let hints = Rc::clone(&side);
+        let outputs = CaptureDir::open(&outputs).map_err(kept(outputs.clone()))?;
         let ports = SlotPorts {
-            executor: Rc::clone(&device) as Rc<dyn Executor>,
-            driver: driver as Rc<dyn TargetDriver>,
+            number,
+            serves: count,
+            boot,
+            clock: Rc::new(BootClock),
+            driver: Rc::clone(&device) as Rc<dyn TargetDriver>,
+            executor: device as Rc<dyn Executor>,
+            outputs: Rc::new(outputs) as Rc<dyn Outputs>,
             journal: Rc::new(FileJournal::open(&path).map_err(kept(path))?),
             copies: Rc::clone(&copies),
-            outputs: CaptureDir::open(&outputs).map_err(kept(outputs.clone()))?,
             hint: Rc::new(move || hints.hint()),
         };
-        let door = slot::start(ports, boot, number, count).await?;
-        spawn_local(tell_facts(harness.clone(), device, door.clone()));
-        doors.push(door);
+        let actor = SlotActor::load(ports).await?.start();
+        spawn_local(tell_harness(harness.clone(), actor.clone()));
+        actors.push(actor);
     }
-    *slots.borrow_mut() = Some(doors);
+    *slots.borrow_mut() = Some(Slots::new(boot, actors));
     Ok(())
 }
 
@@ -182,16 +189,21 @@ async fn live(
 async fn answer_asks(
     mut asks: mpsc::UnboundedReceiver<Question<Ask, Answer>>,
     boot: Uuid,
-    slots: Rc<RefCell<Option<Vec<SlotDoor>>>>,
+    slots: Rc<RefCell<Option<Slots>>>,
 ) {
     while let Some(Question { what, answer }) = asks.recv().await {
-        let slots = slots.borrow();
-        let serves = slots.as_ref().map(|slots| u16::try_from(slots.len()).unwrap_or(u16::MAX));
-        let place = usize::from(what.slot).checked_sub(1);
-        match slots.as_ref().zip(place).and_then(|(slots, place)| slots.get(place)) {
-            Some(slot) => slot.ask(what, answer),
-            None => drop(answer.send(no_slot(boot, serves))),
-        }
+        let answer: oneshot::Sender<Answer> = answer;
+        let slots = slots.borrow().clone();
+        spawn_local(async move {
+            let said = match slots {
+                Some(slots) => slots.answer(what).await,
+                None => {
+                    let why = "its harness has not come up yet".to_owned();
+                    Answer { boot, what: SlotAnswer::No(SlotNo::NotAble { why }) }
+                }
+            };
+            drop(answer.send(said));
+        });
     }
 }
 
@@ -203,29 +215,15 @@ async fn answer_bulk(mut asks: mpsc::UnboundedReceiver<Question<BulkAsk, BulkAns
     }
 }
 
-/// Tells a runner what its device is, and when its harness is away.
-async fn tell_facts(harness: HarnessLink, device: Rc<HarnessDevice>, door: SlotDoor) {
+/// Tells a runner when its harness comes and goes.
+async fn tell_harness(harness: HarnessLink, runner: Addr<SlotActor>) {
     let mut seen = 0;
     loop {
-        let (now, is_here) = harness.changed(seen).await;
+        let (now, there) = harness.changed(seen).await;
         if now == seen {
             return error!("nobody tells of the harness any more");
         }
         seen = now;
-        door.tell_facts(is_here.then(|| facts(&device)));
-    }
-}
-
-fn facts(device: &HarnessDevice) -> SlotFacts {
-    let facts = device.facts();
-    SlotFacts {
-        target: facts.target,
-        uuid: facts.uuid,
-        model: facts.model,
-        driver: facts.driver,
-        clock_policy: facts.clock_policy,
-        cpus: facts.cpus,
-        cores: facts.cores,
-        containment: device.containment(),
+        runner.do_send(HarnessIs { there });
     }
 }

@@ -108,8 +108,8 @@ impl Rig {
                     (Party::Judge, Letter::Judge(JudgeInput::HoldEnded { hold, how }))
                 }
                 PoolEffect::WorkTaken { version } => (Party::Judge, Letter::Judge(JudgeInput::WorkTaken { version })),
+                PoolEffect::RunnerLeft { .. } => unreachable!("no runner is set here"),
                 PoolEffect::SplitSet { .. } => unreachable!("one device is not split"),
-                PoolEffect::RunnerLeft { .. } => unreachable!("it has no runners"),
                 PoolEffect::Void { hold } => (Party::Device, Letter::Device(DeviceInput::Void { number: hold.number })),
                 PoolEffect::Stop { hold, cause } => {
                     (Party::Device, Letter::Device(DeviceInput::Stop { number: hold.number, cause }))

@@ -16,10 +16,11 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use futures_util::future::LocalBoxFuture;
 use thermite_core::ids::DevRunId;
 use thermite_core::limits::{OUTPUT_HEAD_BYTES, OUTPUT_TAIL_BYTES};
 
-use crate::ports::{OutputSlice, Outputs};
+use crate::ports::{OutputSlice, Outputs, RecordsFault, RemoteOutputs};
 
 const MAGIC: [u8; 8] = *b"thermout";
 const HEADER_BYTES: u64 = 4_096;
@@ -201,6 +202,46 @@ impl Outputs for CaptureDir {
     }
 }
 
+impl RemoteOutputs for CaptureDir {
+    fn taken(&self, dev_run: DevRunId) -> u64 {
+        let header = File::open(self.file(dev_run)).and_then(|file| Header::read(&file));
+        header.map_or(0, |header| header.total)
+    }
+
+    fn take(&self, dev_run: DevRunId, slice: OutputSlice) -> LocalBoxFuture<'static, Result<(), RecordsFault>> {
+        let path = self.file(dev_run);
+        Box::pin(async move {
+            let taken = tokio::task::spawn_blocking(move || take_slice(&path, &slice)).await;
+            let taken = taken.unwrap_or_else(|error| Err(io::Error::other(error)));
+            taken.map_err(|error| RecordsFault(format!("the output of development run {dev_run}: {error}")))
+        })
+    }
+
+    fn end(&self, dev_run: DevRunId) {
+        if let Err(error) = mark_complete(&self.file(dev_run)) {
+            tracing::warn!(%dev_run, %error, "its output is not marked as complete");
+        }
+    }
+}
+
+/// Keeps a piece that was pulled from a runner where it follows on what there is. One that begins later follows a cut: it
+/// is the newest that the runner keeps, and no shorter than the tail.
+fn take_slice(path: &Path, slice: &OutputSlice) -> io::Result<()> {
+    let mut capture = match File::options().read(true).write(true).open(path) {
+        Ok(file) => Capture { header: Header::read(&file)?, file, chunk: Vec::new() },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Capture::create(path)?,
+        Err(error) => return Err(error),
+    };
+    if slice.offset < capture.header.total {
+        return Ok(());
+    }
+    capture.header.total = slice.offset;
+    capture.chunk.clone_from(&slice.bytes);
+    capture.keep(slice.bytes.len())?;
+    // The runner is told to forget it once the log has its end: by then it must be here for good.
+    if slice.complete { capture.file.sync_data() } else { Ok(()) }
+}
+
 /// Makes a directory that only its owner can look into.
 pub(super) fn make_private(directory: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
@@ -265,5 +306,35 @@ mod tests {
         assert!(mark_complete(&path).is_err());
         assert!(read_slice(&File::open(&path).unwrap(), 0, 10).is_err());
         fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn what_is_pulled_from_a_runner_is_kept_once_and_reads_like_a_local_output() {
+        for total in [0, 1, OUTPUT_HEAD_BYTES, 500_000, 2_000_000] {
+            let (from, file) = captured(total);
+            let to = std::env::temp_dir().join(format!("thermite-pulled-{}-{total}", std::process::id()));
+            let mut offset = 0;
+            loop {
+                let slice = read_slice(&file, offset, 256 * 1024).unwrap();
+                take_slice(&to, &slice).unwrap();
+                // A doubled answer changes nothing.
+                take_slice(&to, &slice).unwrap();
+                if slice.bytes.is_empty() {
+                    break;
+                }
+                offset = slice.offset + slice.bytes.len() as u64;
+            }
+            mark_complete(&to).unwrap();
+            let pulled = File::open(&to).unwrap();
+            for offset in [0, 1, OUTPUT_HEAD_BYTES, total.saturating_sub(1), total, total + 9] {
+                assert_eq!(
+                    read_slice(&pulled, offset, 300_000).unwrap(),
+                    read_slice(&file, offset, 300_000).unwrap(),
+                    "of {total} from {offset}"
+                );
+            }
+            fs::remove_file(from).unwrap();
+            fs::remove_file(to).unwrap();
+        }
     }
 }

@@ -72,9 +72,9 @@ impl Pen {
         self.fault = Some(why);
         let lines: Vec<JournalLine> = self.lines.drain(..std::mem::take(&mut self.under_way)).collect();
         // An acceptance that is not durable is none; all else stays true, and is written down when there is room.
-        let kept = lines.iter().filter_map(|line| match line {
-            JournalLine::Accepted { grant, .. } => Some(JournalLine::Burnt { grant: *grant }),
-            JournalLine::Ended { .. } | JournalLine::Burnt { .. } | JournalLine::Forgotten { .. } => Some(line.clone()),
+        let kept = lines.iter().map(|line| match line {
+            JournalLine::Accepted { grant, .. } => JournalLine::Burnt { grant: *grant },
+            JournalLine::Ended { .. } | JournalLine::Burnt { .. } | JournalLine::Forgotten { .. } => line.clone(),
         });
         self.unwritten.extend(kept);
         lines
