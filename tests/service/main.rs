@@ -14,6 +14,7 @@ mod lasting;
 mod life;
 mod mcp;
 mod metrics;
+mod models;
 mod noise;
 mod openapi;
 mod quota_group;

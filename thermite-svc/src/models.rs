@@ -108,6 +108,11 @@ impl Sources {
 /// What a source's answer means for whoever goes on.
 fn fault_of(error: &Error) -> SourceFault {
     let said = said(error);
+    // Told apart by words alone: what is behind these errors is the crate's own, and a web server without ranges is an
+    // operation that is not supported like any other.
+    if ["non-partial response", "Range request not supported"].iter().any(|words| said.contains(words)) {
+        return SourceFault::NoOffset(said);
+    }
     match error {
         Error::NotFound { .. }
         | Error::InvalidPath { .. }
@@ -115,8 +120,6 @@ fn fault_of(error: &Error) -> SourceFault {
         | Error::NotImplemented { .. }
         | Error::PermissionDenied { .. }
         | Error::Unauthenticated { .. } => SourceFault::Missing(said),
-        // Told apart by its words alone: the error behind it is the crate's own.
-        _ if said.contains("non-partial response") => SourceFault::NoOffset(said),
         _ => SourceFault::Cut(said),
     }
 }
