@@ -162,13 +162,18 @@ impl Models {
             length = 0;
         }
         let (mut cuts, mut restarts) = (0, 0);
+        // Where it came to an end of its own; asked on from there a source says all sorts of things.
+        let mut ended_at = None;
         while length < model.bytes {
             let before = length;
             let ended = self.take(model, &file, &mut length).await;
             cuts = if length > before { 1 } else { cuts + 1 };
             let why = match ended {
                 Ok(()) if length >= model.bytes => break,
-                Ok(()) => SourceFault::Cut(format!("it ended after {length} of {} bytes", model.bytes)),
+                Ok(()) => {
+                    ended_at = Some(length);
+                    SourceFault::Cut(format!("it ended after {length} of {} bytes", model.bytes))
+                }
                 Err(Trouble::Source(SourceFault::NoOffset(why))) => {
                     file.set_len(0).map_err(disk)?;
                     length = 0;
@@ -184,7 +189,10 @@ impl Models {
             };
             let is_over = matches!(why, SourceFault::Missing(_)) || cuts.max(restarts) >= limits::MODEL_CUTS_MAX;
             if is_over {
-                return Err(why.to_string());
+                return Err(match ended_at {
+                    Some(at) if at == length => format!("it ended after {length} of {} bytes", model.bytes),
+                    _ => why.to_string(),
+                });
             }
             tracing::info!(model = %model.name, at = length, %why, "a model file was cut; it goes on from there");
         }
