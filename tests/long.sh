@@ -11,5 +11,7 @@ cargo build -p thermite-svc
 # kill; two minutes of real load; twenty minutes of mixed work whose memory, descriptors, processes and disk stay flat.
 cargo test -p thermite-tests-service --test service whole:: -- --nocapture
 cargo test -p thermite-tests-service --test service cards:: -- --nocapture
+# The first transfer of a repository of 45 MB to a runner, against a clone.
+cargo test -p thermite-tests-host --test host the_first_transfer -- --nocapture
 # Core and runners over a bus that drops, delays up to 61 s, doubles and reorders, with deaths on both sides.
 THERMITE_BUS_SEEDS=0..10000 cargo test -p thermite-tests-rules --test rules runner_bus:: -- --nocapture

@@ -193,6 +193,80 @@ fn a_commit_that_the_core_has_not_kept_is_told_and_nothing_is_sent() {
     assert_eq!(both.files(BUNDLES), 0);
 }
 
+/// A figure, and a bound on it (issue 5): of the long set, since it takes a quarter of a minute and a repository of 45 MB.
+#[test]
+fn the_first_transfer_of_a_large_repository_takes_at_most_twice_a_clone_over_loopback() {
+    if std::env::var_os("THERMITE_LONG").is_none() {
+        println!("left out: THERMITE_LONG is not set (tests/long.sh sets it)");
+        return;
+    }
+    let files: Vec<(String, String)> =
+        (0..2_040_u64).map(|at| (format!("src/{}/{at}", at % 40), noise(27_000, at + 1))).collect();
+    let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    let both = Both::new(&files);
+    both.repo.git(&["repack", "-a", "-d", "--quiet"]);
+    let head = both.head();
+    let daemon = Daemon::over(&both.repo.folder.path().canonicalize().unwrap());
+    let (mut clones, mut brings) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        let place = tempfile::tempdir().unwrap();
+        let begun = std::time::Instant::now();
+        git(place.path(), &["clone", "--quiet", "--bare", &daemon.url("repo/.git"), "clone.git"]);
+        clones.push(begun.elapsed());
+        let net = Rc::new(Net::over(place.path()));
+        let bringer = both.bringer(&net);
+        let begun = std::time::Instant::now();
+        let brought = block_on(bringer.bring(&net.process, both.run, std::slice::from_ref(&head))).unwrap();
+        brings.push(begun.elapsed());
+        println!("clone {:?}, bring {:?} of {} bytes", clones.last().unwrap(), brings.last().unwrap(), brought.bytes);
+        assert!(brought.bytes > 40_000_000, "{brought:?}");
+    }
+    clones.sort();
+    brings.sort();
+    println!("medians: clone {:?}, bring {:?}", clones[2], brings[2]);
+    assert!(brings[2] <= 2 * clones[2], "bring {:?} against clone {:?}", brings[2], clones[2]);
+}
+
+/// `git daemon` over a folder, on a free port of loopback, ended with the value.
+struct Daemon {
+    process: std::process::Child,
+    port: u16,
+}
+
+impl Daemon {
+    fn over(folder: &Path) -> Daemon {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let process = std::process::Command::new("git")
+            .args(["daemon", "--export-all", "--listen=127.0.0.1", &format!("--port={port}")])
+            .arg(format!("--base-path={}", folder.display()))
+            .envs([("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "safe.directory"), ("GIT_CONFIG_VALUE_0", "*")])
+            .spawn()
+            .unwrap();
+        crate::driver::wait_until("git daemon answers", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+        Daemon { process, port }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("git://127.0.0.1:{}/{path}", self.port)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // `git` itself has replaced nothing: its child is the daemon, and both are of this test.
+        for pid in std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.process.id()))
+            .unwrap_or_default()
+            .split_whitespace()
+        {
+            if let Some(pid) = pid.parse().ok().and_then(rustix::process::Pid::from_raw) {
+                let _gone_already = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            }
+        }
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
 /// A core and a runner process, each with a data folder, and what is between them.
 pub(crate) struct Both {
     pub(crate) repo: Repo,

@@ -206,6 +206,9 @@ impl Shared {
             self.note(*run);
             return Ok(BulkAnswer::Taken);
         }
+        if *total == 0 {
+            return Err(BulkNo::Unsound { said: "it has no bytes".to_owned() });
+        }
         let file = {
             let _putting = in_turn(&self.putting);
             self.part(transfer, *total)?
