@@ -1,6 +1,6 @@
 //! Bad transfers: each is a clean no of its own kind, nothing of it is used, and the next good one is taken.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use sha2::{Digest, Sha256};
@@ -311,7 +311,7 @@ fn packed(repo: &Path, commit: &str, objects: &[&str]) -> Vec<u8> {
 }
 
 /// A bundle of a commit with all that belongs to it.
-fn packed_all(repo: &std::path::Path, commit: &str) -> Vec<u8> {
+fn packed_all(repo: &Path, commit: &str) -> Vec<u8> {
     bundle(commit, &pack(repo, &["pack-objects", "--stdout", "--quiet", "--revs"], &format!("{commit}\n")))
 }
 
