@@ -1,7 +1,7 @@
 //! A runner's mailbox on the core: its machine, the asks it wants over the link, and a member's doors. The rules are
 //! `thermite_core::runner`'s.
 //!
-//! To pool, judge queue and lanes it is a member like a local device ([`crate::device`]). What a start or a step needs is
+//! To pool, judge queue and lanes it is a member like a local device (`crate::device`). What a start or a step needs is
 //! brought first; a development run's output is pulled by offset while it runs and to its end before the end is told.
 
 use std::cell::RefCell;

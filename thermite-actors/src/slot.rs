@@ -1,7 +1,7 @@
 //! A runner's own mailbox: asks in, answers out, over one device with its driver and executor. The rules are
 //! `thermite_core::runner::Slot`'s.
 //!
-//! It is to the bus what [`crate::device`] is to a pool: the executor's proof comes before an end is told. What is
+//! It is to the bus what `crate::device` is to a pool: the executor's proof comes before an end is told. What is
 //! accepted is in the journal before it is begun.
 
 use std::collections::BTreeMap;

@@ -33,7 +33,7 @@
 //! | `POST /v1/tokens/{token}/rotate` | [`tokens::Rotate`]; 201, `Location`, [`tokens::TokenMade`] |
 //! | `DELETE /v1/tokens/{token}` | revokes it; 204 |
 //! | `GET /v1/why/{id}` | why a run, job, development run or device stands as it does |
-//! | `/mcp` | the door for agents ([`mcp`]); a lane's token |
+//! | `/mcp` | the door for agents (`mcp`); a lane's token |
 //! | `GET /v1/events` | what happens, as server-sent events ([`events`]) |
 //!
 //! All but the first three want `Authorization: Bearer`; `access` says how far a token opens the door. Every no is `application/problem+json` ([`problem`]). A `POST` that
