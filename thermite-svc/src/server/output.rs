@@ -18,7 +18,7 @@ use thermite_actors::view::{DevRunRow, DevRunStatus};
 use thermite_core::dev_run::DevRunEnd;
 use thermite_core::ids::DevRunId;
 use thermite_core::limits;
-use thermite_core::refusal::Refusal;
+use thermite_core::refusal::{InfrastructureFailure, Refusal};
 use utoipa::IntoParams;
 
 use super::access::Asker;
@@ -78,7 +78,7 @@ pub(super) async fn read(
     let _following = (!is_over).then(|| door.followers.follow(dev_run));
     loop {
         // Asked before it is read: what an ended run wrote is all there.
-        let slice = look(&door, dev_run, part.offset).await?;
+        let slice = look(&door, dev_run, part.offset, limits::OUTPUT_READ_BYTES_MAX).await?;
         let never_started = slice.is_none();
         if never_started && is_over {
             refuse_pruned(&door, dev_run).await?;
@@ -120,11 +120,14 @@ async fn refuse_pruned(door: &Door, dev_run: DevRunId) -> Result<(), Problem> {
 }
 
 /// Reads off the worker's thread: a slow disk must not stop other answers.
-async fn look(door: &Data<Door>, dev_run: DevRunId, offset: u64) -> Result<Option<OutputSlice>, Problem> {
+pub(super) async fn look(
+    door: &Door,
+    dev_run: DevRunId,
+    offset: u64,
+    most: usize,
+) -> Result<Option<OutputSlice>, InfrastructureFailure> {
     let outputs = door.outputs.clone();
-    web::block(move || outputs.read(dev_run, offset, limits::OUTPUT_READ_BYTES_MAX))
-        .await
-        .map_err(|_| thermite_core::refusal::InfrastructureFailure::RigEnding.into())
+    web::block(move || outputs.read(dev_run, offset, most)).await.map_err(|_| InfrastructureFailure::RigEnding)
 }
 
 fn answer(slice: OutputSlice, complete: bool) -> HttpResponse {

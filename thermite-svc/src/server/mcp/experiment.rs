@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use actix_web::web::{self, Data};
+use actix_web::web::Data;
 use rmcp::RoleServer;
 use rmcp::service::RequestContext;
 use serde::Deserialize;
 use serde_json::json;
-use thermite_actors::ports::OutputSlice;
 use thermite_actors::view::DevRunRow;
 use thermite_core::dev_run::{DevRunEnd, Exit};
 use thermite_core::ids::{DevRunId, RunId};
@@ -17,6 +16,7 @@ use thermite_core::refusal::InfrastructureFailure;
 
 use super::super::Door;
 use super::super::bodies::{AskDevRun, Over};
+use super::super::output::look;
 use super::tools::{Progress, Said, ToolNo, run_of};
 use super::{Caller, words};
 
@@ -119,17 +119,6 @@ async fn more_output(door: &Data<Door>, dev_run: DevRunId, followed: &mut Follow
     followed.total = slice.total;
     let newest = slice.bytes.len().saturating_sub(limits::MCP_PROGRESS_BYTES_MAX);
     Some(words::output(&slice.bytes[newest..]))
-}
-
-/// Reads off the worker's thread: a slow disk must not stop other answers.
-async fn look(
-    door: &Data<Door>,
-    dev_run: DevRunId,
-    offset: u64,
-    most: usize,
-) -> Result<Option<OutputSlice>, InfrastructureFailure> {
-    let outputs = door.outputs.clone();
-    web::block(move || outputs.read(dev_run, offset, most)).await.map_err(|_| InfrastructureFailure::RigEnding)
 }
 
 async fn answer(door: &Data<Door>, dev_run: DevRunId, end: DevRunEnd) -> Result<Said, ToolNo> {
