@@ -86,6 +86,67 @@ fn every_no_is_described_as_a_problem() {
     assert!(nos > 50, "{nos}");
 }
 
+#[test]
+fn what_a_body_may_say_is_described_to_the_end() {
+    for described in [document(), thermite_svc::control::server::openapi::document()] {
+        let document: Value = serde_json::from_str(&described).unwrap();
+        let mut bodies = Bodies { document: &document, seen: BTreeSet::new(), objects: 0, open: Vec::new() };
+
+        for (path, operations) in document["paths"].as_object().unwrap() {
+            for (method, operation) in operations.as_object().unwrap() {
+                let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+                bodies.walk(schema, &format!("{method} {path}"));
+            }
+        }
+
+        assert!(bodies.objects > 5, "{}", bodies.objects);
+        assert!(
+            bodies.open.is_empty(),
+            "the door refuses unknown fields, and its description does not: {:?}",
+            bodies.open
+        );
+    }
+}
+
+/// The shapes that request bodies are made of.
+struct Bodies<'a> {
+    document: &'a Value,
+    seen: BTreeSet<&'a str>,
+    objects: usize,
+    open: Vec<String>,
+}
+
+impl<'a> Bodies<'a> {
+    fn walk(&mut self, schema: &'a Value, at: &str) {
+        if let Some(name) = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
+            if self.seen.insert(name) {
+                self.walk(&self.document["components"]["schemas"][name], name);
+            }
+            return;
+        }
+        for parts in ["oneOf", "anyOf", "allOf"] {
+            schema[parts].as_array().into_iter().flatten().for_each(|part| self.walk(part, at));
+        }
+        self.walk_if_any(&schema["items"], at);
+        if schema["type"] == "object" {
+            self.objects += 1;
+            if schema["additionalProperties"].is_null() {
+                self.open.push(at.to_owned());
+            }
+            self.walk_if_any(&schema["additionalProperties"], at);
+            for (field, shape) in schema["properties"].as_object().into_iter().flatten() {
+                self.walk(shape, &format!("{at}.{field}"));
+            }
+        }
+    }
+
+    fn walk_if_any(&mut self, schema: &'a Value, at: &str) {
+        if schema.is_object() {
+            self.walk(schema, at);
+        }
+    }
+}
+
 /// The described paths with their methods.
 fn paths() -> Vec<(String, BTreeSet<String>)> {
     let document: Value = serde_json::from_str(&document()).unwrap();

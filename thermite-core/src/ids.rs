@@ -185,6 +185,35 @@ impl fmt::Display for MemberId {
     }
 }
 
+impl std::str::FromStr for MemberId {
+    type Err = NotAMember;
+
+    /// As people write it: the number, or as it is printed, with a space or a hyphen (`2`, `device 2`, `device-2`,
+    /// `runner 1000`).
+    fn from_str(text: &str) -> Result<MemberId, NotAMember> {
+        let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+        let named = |word: &str| text.strip_prefix(word)?.strip_prefix([' ', '-']);
+        let found = match (named("device"), named("runner")) {
+            (Some(rest), _) => number(rest).map(MemberId).filter(|member| !member.is_runner()),
+            (None, Some(rest)) => number(rest).map(MemberId).filter(|member| member.is_runner()),
+            (None, None) => number(text).map(MemberId),
+        };
+        found.ok_or(NotAMember)
+    }
+}
+
+/// Not the number of a device or runner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAMember;
+
+impl fmt::Display for NotAMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it is written like `2` or `device-2`, a runner's like `1000`")
+    }
+}
+
+impl std::error::Error for NotAMember {}
+
 /// The right to a device until released: the device and a number that only rises for it (rule A1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]

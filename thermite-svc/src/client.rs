@@ -18,6 +18,7 @@ use uuid::Uuid;
 use thermite_actors::noise::DeviceNoise;
 use thermite_actors::ports::OutputSlice;
 use thermite_actors::view::{DevRunRow, JobRow, RigView, RunRow, RunnersView, SplitView};
+use thermite_core::ids::MemberId;
 use thermite_core::ids::{DevRunId, JobId, RunId};
 use thermite_core::job::StageKind;
 use thermite_core::limits;
@@ -294,13 +295,13 @@ impl Client {
     }
 
     /// Has a device's noise measured anew.
-    pub(crate) fn noise_again(&self, device: u16) -> Result<MeasuredAgain, Fault> {
-        self.post(&format!("/v1/noise/{device}/again"), &serde_json::json!({}), fresh_key())
+    pub(crate) fn noise_again(&self, device: MemberId) -> Result<MeasuredAgain, Fault> {
+        self.post(&format!("/v1/noise/{}/again", device.0), &serde_json::json!({}), fresh_key())
     }
 
     /// Clears a device's alarm.
-    pub(crate) fn clear_alarm(&self, device: u16) -> Result<AlarmCleared, Fault> {
-        self.post(&format!("/v1/noise/{device}/clear"), &serde_json::json!({}), fresh_key())
+    pub(crate) fn clear_alarm(&self, device: MemberId) -> Result<AlarmCleared, Fault> {
+        self.post(&format!("/v1/noise/{}/clear", device.0), &serde_json::json!({}), fresh_key())
     }
 
     /// Which cards are the judge's and which the lanes'.
@@ -329,9 +330,9 @@ impl Client {
     }
 
     /// Drains a device, or undoes that.
-    pub(crate) fn drain(&self, device: u16, drained: bool) -> Result<Drained, Fault> {
+    pub(crate) fn drain(&self, device: MemberId, drained: bool) -> Result<Drained, Fault> {
         let word = if drained { "drain" } else { "undrain" };
-        self.post(&format!("/v1/devices/{device}/{word}"), &serde_json::json!({}), fresh_key())
+        self.post(&format!("/v1/devices/{}/{word}", device.0), &serde_json::json!({}), fresh_key())
     }
 
     fn put<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize, read: Option<u64>) -> Result<T, Fault> {

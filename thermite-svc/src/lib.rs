@@ -14,6 +14,7 @@ pub mod harness;
 pub mod input_log;
 pub mod metrics;
 pub mod models;
+pub mod new_split;
 pub mod plain;
 pub mod records;
 pub mod report;

@@ -16,8 +16,8 @@ fn a_drained_card_takes_nothing_more_also_after_a_restart_until_it_is_undrained(
     assert!(fifo.success());
     house.until_status(&running, "running");
 
-    let said = house.say(&["drain", "2"]);
-    let again = house.ok("POST", "/v1/devices/2/drain", Some(&json!({})));
+    let said = house.say(&["drain", "device-2"]);
+    let again = house.ok("POST", "/v1/devices/device-2/drain", Some(&json!({})));
     let waiting = house.ask(2, &["true"]);
     let waits = house.until_status(&waiting, "waiting");
     std::fs::write(house.path("lane-1/go"), "go\n").unwrap();

@@ -100,13 +100,12 @@ async fn job_now(actors: &Actors, id: JobId) -> Result<Option<Now>, No> {
     })
 }
 
-/// The device of that number, as in `device 0`, `device-0` or `0`, or of that UUID.
+/// The device of that number, or of that UUID.
 async fn device(actors: &Actors, name: &str) -> Result<Option<Explanation>, No> {
-    let number = name.strip_prefix("device").map_or(name, |rest| rest.trim_start_matches(['-', ' ']));
-    let number: Option<u16> = number.parse().ok();
+    let asked: Option<MemberId> = name.parse().ok();
     for (member, doors) in actors.roster.devices() {
         let look = doors.look.send(LookAtMember).await.map_err(|_| No::ending())?;
-        if number != Some(member.0) && look.facts.uuid != name {
+        if asked != Some(member) && look.facts.uuid != name {
             continue;
         }
         let holder = match look.state {

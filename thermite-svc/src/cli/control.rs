@@ -17,8 +17,8 @@ use thermite_svc::control::serve::{ControlService, known_operator, operator_in, 
 use thermite_svc::control::settings::{ControlGiven, ControlSettings, control_folder};
 use thermite_svc::control::tokens::{ControlToken, ControlTokenRow};
 use thermite_svc::control::words::{
-    ControlTokenMade, HistoryRow, NewControlToken, NewRig, ProcessRow, Removed, RigMade, RigRow, RigSettingsAsk,
-    RigSettingsView, Step,
+    ControlTokenKind, ControlTokenMade, HistoryRow, NewControlToken, NewRig, ProcessRow, Removed, RigMade, RigRow,
+    RigSettingsAsk, RigSettingsView, Step,
 };
 use thermite_svc::folder::{DataFolder, OWNER_TOKEN};
 use thermite_svc::plain::plain;
@@ -406,12 +406,13 @@ fn settings(args: &ControlArgs, asked: &SettingsArgs, client: &ControlClient, sa
 fn token(args: &ControlArgs, what: &TokenWhat, client: &ControlClient, say: &Say) -> anyhow::Result<u8> {
     match what {
         TokenWhat::New { rig, runner, note, valid } => {
-            let opens = match (rig.clone(), runner.clone()) {
-                (Some(rig), Some(runner)) => ControlToken::Runner { rig, runner },
-                (Some(rig), None) => ControlToken::Rig { rig },
-                (None, _) => ControlToken::Owner,
+            let kind = match (rig, runner) {
+                (Some(_), Some(_)) => ControlTokenKind::Runner,
+                (Some(_), None) => ControlTokenKind::Rig,
+                (None, _) => ControlTokenKind::Owner,
             };
-            let new = NewControlToken { opens, note: note.clone(), valid_s: *valid };
+            let (rig, runner) = (rig.clone(), runner.clone());
+            let new = NewControlToken { kind, rig, runner, note: note.clone(), valid_s: *valid };
             let made: ControlTokenMade = client.post("/v1/tokens", &new)?;
             if args.json {
                 say.json(&made);

@@ -3,6 +3,7 @@
 use clap::Args;
 
 use thermite_actors::noise::{AlarmView, DeviceNoise, KitNoise};
+use thermite_core::ids::MemberId;
 use thermite_core::time::Span;
 
 use crate::client::Client;
@@ -16,10 +17,10 @@ use super::say::Say;
 pub(crate) struct NoiseArgs {
     /// Have this device's noise measured anew by the next stage of each kit
     #[arg(long, value_name = "DEVICE", conflicts_with = "clear")]
-    again: Option<u16>,
+    again: Option<MemberId>,
     /// Put this device back into service: its alarm was looked into
     #[arg(long, value_name = "DEVICE")]
-    clear: Option<u16>,
+    clear: Option<MemberId>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -49,7 +50,7 @@ pub(crate) fn noise(args: &NoiseArgs, client: &Client, say: &Say) -> anyhow::Res
         } else {
             let measures =
                 if again.dropped == 1 { "1 measure".to_owned() } else { format!("{} measures", again.dropped) };
-            say.line(&format!("device {device}: {measures} dropped; the next stage of each kit takes its own"));
+            say.line(&format!("{device}: {measures} dropped; the next stage of each kit takes its own"));
         }
         return Ok(exit::OK);
     }
@@ -58,7 +59,7 @@ pub(crate) fn noise(args: &NoiseArgs, client: &Client, say: &Say) -> anyhow::Res
         if args.json {
             say.json(&cleared);
         } else {
-            say.line(&format!("device {device}: alarm cleared; it comes back into service, and its alarm begins anew"));
+            say.line(&format!("{device}: alarm cleared; it comes back into service, and its alarm begins anew"));
         }
         return Ok(exit::OK);
     }

@@ -5,6 +5,7 @@ use std::io::{BufRead, IsTerminal};
 use clap::Args;
 
 use thermite_actors::view::{CardRow, IdleRow, RigView};
+use thermite_core::ids::MemberId;
 use thermite_core::split::SplitAsk;
 use thermite_svc::plain::plain;
 use thermite_svc::server::split::SplitPreview;
@@ -118,10 +119,9 @@ pub(crate) fn split(args: &SplitArgs, client: &Client, say: &Say) -> anyhow::Res
 
 /// Drains a device, or undoes that.
 pub(crate) fn drain(args: &DrainArgs, drained: bool, client: &Client, say: &Say) -> anyhow::Result<u8> {
-    let device = number_of(&args.device, &client.rig()?)?;
+    let device = member_of(&args.device, &client.rig()?)?;
     let answer = client.drain(device, drained)?;
-    let is_runner = thermite_core::ids::MemberId(device).is_runner();
-    let what = if is_runner { format!("runner {}", plain(&args.device)) } else { format!("device {device}") };
+    let what = if device.is_runner() { format!("runner {}", plain(&args.device)) } else { device.to_string() };
     if args.json {
         say.json(&answer);
     } else if drained {
@@ -150,7 +150,7 @@ fn wanted(args: &SplitArgs, client: &Client) -> Result<Option<SplitAsk>, Fault> 
 
 /// A device by its number in the rig's list, or by its UUID.
 fn find<'a>(name: &str, view: &'a RigView) -> Result<&'a thermite_actors::view::DeviceRow, Fault> {
-    let found = view.devices.iter().find(|row| row.facts.uuid == name || name.parse() == Ok(row.member.0));
+    let found = view.devices.iter().find(|row| row.facts.uuid == name || name.parse() == Ok(row.member));
     found.ok_or_else(|| {
         let there: Vec<String> =
             view.devices.iter().map(|row| format!("{} ({})", row.member.0, plain(&row.facts.uuid))).collect();
@@ -163,13 +163,13 @@ fn uuid_of(name: &str, view: &RigView) -> Result<String, Fault> {
 }
 
 /// A device or runner by its number, its UUID or its name; of a process with one runner its own name will do.
-fn number_of(name: &str, view: &RigView) -> Result<u16, Fault> {
+fn member_of(name: &str, view: &RigView) -> Result<MemberId, Fault> {
     let rows = &view.runners.runners;
     let is_it = |full: &str| full == name || full.strip_suffix("/1") == Some(name);
-    let runner = rows.iter().find(|row| is_it(&row.name) || name.parse() == Ok(row.member.0));
+    let runner = rows.iter().find(|row| is_it(&row.name) || name.parse() == Ok(row.member));
     match runner {
-        Some(row) => Ok(row.member.0),
-        None => Ok(find(name, view)?.member.0),
+        Some(row) => Ok(row.member),
+        None => Ok(find(name, view)?.member),
     }
 }
 

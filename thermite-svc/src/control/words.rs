@@ -9,8 +9,8 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::authority::UserKey;
-use super::tokens::ControlToken;
 use crate::bus::subjects::RigName;
+use crate::new_split::{self, NewSplit};
 use crate::server::request;
 use crate::tokens::TokenId;
 
@@ -25,7 +25,8 @@ pub struct RigSettingsAsk {
     #[serde(default)]
     pub runners: Vec<ProcessAsk>,
     /// Which of the core's own GPUs are the judge's and which the agents'; none: as the rig has it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "new_split::if_any")]
+    #[schema(value_type = Option<NewSplit>)]
     pub gpus: Option<SplitAsk>,
     /// How many workers (lanes) are at work at a time; none: as many as there are. Kept for whoever starts them: a core
     /// starts none.
@@ -166,10 +167,16 @@ pub struct Removed {
 
 /// `POST /v1/tokens`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct NewControlToken {
     /// What it opens.
-    #[serde(flatten)]
-    pub opens: ControlToken,
+    pub kind: ControlTokenKind,
+    /// A rig's or a runner's token: the rig.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rig: Option<RigName>,
+    /// A runner's token: the runner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runner: Option<ProcessName>,
     /// A word beside it for listings.
     #[serde(default)]
     #[schema(max_length = 50)]
@@ -178,6 +185,18 @@ pub struct NewControlToken {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "request::whole")]
     #[schema(minimum = 1, maximum = 316_224_000)]
     pub valid_s: Option<u64>,
+}
+
+/// What a new token opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ControlTokenKind {
+    /// Everything.
+    Owner,
+    /// Registering a rig's core and its self-started runners; looking at the rig.
+    Rig,
+    /// Registering one runner.
+    Runner,
 }
 
 /// A token that was made. This is the only time it is shown.

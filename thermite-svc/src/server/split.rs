@@ -14,6 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::problem::Problem;
 use super::request::{Body, Query};
 use super::{Door, etag, request};
+use crate::new_split::NewSplit;
 
 /// What a new split would change, where it is only asked about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -61,45 +62,6 @@ pub(super) struct How {
     dry_run: Option<bool>,
 }
 
-/// The body of `PUT /v1/split`: a [`SplitAsk`], with nothing beside it that would be passed over.
-#[derive(Debug, Deserialize)]
-#[serde(try_from = "Words")]
-pub(super) struct NewSplit(SplitAsk);
-
-/// What such a body may say.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Words {
-    split: Kind,
-    judge: Option<Vec<String>>,
-    agents: Option<Vec<String>>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Kind {
-    Default,
-    Shared,
-    Cards,
-}
-
-impl TryFrom<Words> for NewSplit {
-    type Error = &'static str;
-
-    fn try_from(words: Words) -> Result<NewSplit, &'static str> {
-        let Words { split, judge, agents } = words;
-        let ask = match (split, judge, agents) {
-            (Kind::Default, None, None) => SplitAsk::Default,
-            (Kind::Shared, None, None) => SplitAsk::Shared,
-            (Kind::Cards, Some(judge), Some(agents)) => SplitAsk::Cards { judge, agents },
-            (Kind::Cards, None, _) => return Err("`cards` needs `judge`, a list of UUIDs"),
-            (Kind::Cards, Some(_), None) => return Err("`cards` needs `agents`, a list of UUIDs"),
-            (Kind::Default | Kind::Shared, _, _) => return Err("`judge` and `agents` go with `cards` alone"),
-        };
-        Ok(NewSplit(ask))
-    }
-}
-
 /// Which cards are the judge's and which the lanes'.
 #[utoipa::path(get, path = "/v1/split", operation_id = "split", tag = "devices",
     params(etag::IfNoneMatch),
@@ -119,7 +81,7 @@ pub(super) async fn read(request: HttpRequest, door: Data<Door>) -> Result<HttpR
 ///
 /// With `dry_run=true` it is only said what would change and end. With `If-Match` only where nobody has set it since.
 #[utoipa::path(put, path = "/v1/split", operation_id = "set_split", tag = "devices",
-    params(etag::IfMatch, How), request_body = SplitAsk,
+    params(etag::IfMatch, How), request_body = NewSplit,
     responses(
         (status = 200, description = "the split; with `dry_run=true` what would change", body = SplitAnswer,
             headers(("ETag" = String, description = "its revision"))),
@@ -241,7 +203,7 @@ fn would_end(view: &RigView) -> Vec<WouldEnd> {
 }
 
 fn device(request: &HttpRequest) -> Result<MemberId, Problem> {
-    Ok(MemberId(request::part(request, "device", "a device's number")?))
+    request::part(request, "device", "a device's number")
 }
 
 fn etag_of(revision: u64) -> String {

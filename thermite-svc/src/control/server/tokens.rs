@@ -6,8 +6,8 @@ use actix_web::{HttpRequest, HttpResponse};
 use thermite_core::limits;
 
 use super::super::rigs::Control;
-use super::super::tokens::{By, ControlTokenRow};
-use super::super::words::{ControlTokenMade, NewControlToken};
+use super::super::tokens::{By, ControlToken, ControlTokenRow};
+use super::super::words::{ControlTokenKind, ControlTokenMade, NewControlToken};
 use crate::server::problem::Problem;
 use crate::server::request::{self, Body};
 use crate::tokens::TokenId;
@@ -35,7 +35,21 @@ pub(super) async fn make(
     by: By,
     Body(new): Body<NewControlToken>,
 ) -> Result<HttpResponse, Problem> {
-    let NewControlToken { opens, note, valid_s } = new;
+    let NewControlToken { kind, rig, runner, note, valid_s } = new;
+    let opens = match (kind, rig, runner) {
+        (ControlTokenKind::Owner, None, None) => ControlToken::Owner,
+        (ControlTokenKind::Rig, Some(rig), None) => ControlToken::Rig { rig },
+        (ControlTokenKind::Runner, Some(rig), Some(runner)) => ControlToken::Runner { rig, runner },
+        (ControlTokenKind::Owner, ..) => {
+            return Err(Problem::impossible("an owner's token opens everything: it has no rig and no runner"));
+        }
+        (ControlTokenKind::Rig, ..) => {
+            return Err(Problem::impossible("a rig's token is for one rig: name it as `rig`, and no runner"));
+        }
+        (ControlTokenKind::Runner, ..) => {
+            return Err(Problem::impossible("a runner's token is for one runner: name it as `runner`, and its `rig`"));
+        }
+    };
     let most = limits::TOKEN_NOTE_BYTES_MAX;
     if note.len() > most || note.chars().any(char::is_control) {
         let bytes = note.len();
