@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 if [ -n "${1:-}" ]; then export THERMITE_TEST_SEED=$1; fi
 export THERMITE_LONG=1
-cargo build -p thermite-svc
+cargo build --workspace --all-features --bins
 # 50 kills of a rig as root and as an ordinary user, through pruning and backups; every escape script by limit and by
 # kill; two minutes of real load; twenty minutes of mixed work whose memory, descriptors, processes and disk stay flat.
 cargo test -p thermite-tests-service --test service whole:: -- --nocapture

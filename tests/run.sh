@@ -55,8 +55,9 @@ if [ "${1:-}" = quick ]; then
     exit 0
 fi
 
-say "the binary that the tests start"
-cargo build -p thermite-svc
+# One set of features for all that is built here: each other set would build everything anew.
+say "the programs that the tests start"
+cargo build --workspace --all-features --bins --examples
 
 say "tests"
 cargo test --workspace --all-features
@@ -68,8 +69,9 @@ say "the door for agents with an MCP client"
 bash tests/mcp.sh
 
 say "the embedders' examples"
-cargo run --quiet -p thermite-actors --example own_ports
-cargo run --quiet -p thermite-example-own-http -- --demo
+built="${CARGO_TARGET_DIR:-target}/debug"
+"$built/examples/own_ports"
+"$built/thermite-example-own-http" --demo
 
 say "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --quiet

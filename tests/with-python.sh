@@ -14,7 +14,7 @@ skip() {
 
 target="${CARGO_TARGET_DIR:-target}"
 binary="${1:-$target/debug/thermite}"
-[ -x "$binary" ] || cargo build -p thermite-svc
+[ -x "$binary" ] || cargo build --workspace --all-features --bin thermite
 
 python_for() {
     venv="$target/$1"

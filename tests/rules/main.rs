@@ -29,3 +29,4 @@ mod stage;
 mod time;
 mod verdict;
 mod wait;
+mod wire;

@@ -22,7 +22,8 @@ pub(crate) fn thermite() -> &'static Path {
         let own = std::env::current_exe().unwrap();
         let folder = own.ancestors().nth(2).unwrap();
         let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--package", "thermite-svc", "--bin", "thermite"]);
+        // As tests/run.sh builds it: with another set of features everything would be built anew.
+        build.args(["build", "--quiet", "--workspace", "--all-features", "--bin", "thermite"]);
         build.current_dir(env!("CARGO_MANIFEST_DIR")).arg("--target-dir").arg(folder.parent().unwrap());
         if folder.file_name().is_some_and(|name| name == "release") {
             build.arg("--release");

@@ -6,6 +6,7 @@ mod codec;
 mod control;
 mod deploy;
 mod desk;
+mod fleet;
 mod harness;
 mod link;
 pub(crate) mod nats;
@@ -13,6 +14,7 @@ mod plain_nats;
 mod processes;
 mod rights;
 mod settings;
+mod whole_rig;
 
 /// Whether the long repetitions run.
 fn is_long() -> bool {

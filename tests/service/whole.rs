@@ -9,7 +9,7 @@ mod ends;
 mod escapes;
 mod flat;
 mod hostile;
-mod house;
+pub(crate) mod house;
 mod keep;
 mod killed;
 mod kills;

@@ -18,6 +18,8 @@ pub(crate) struct Desk {
     pub(crate) nats: Nats,
     folder: tempfile::TempDir,
     server: Option<Own>,
+    /// Where it listens, in all its lives; 0 before the first.
+    port: u16,
     agent: ureq::Agent,
 }
 
@@ -80,7 +82,7 @@ impl Desk {
         drop(data);
         let nats = Nats::under(operator);
         let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
-        let mut desk = Desk { nats, folder, server: None, agent };
+        let mut desk = Desk { nats, folder, server: None, port: 0, agent };
         desk.start_again();
         desk
     }
@@ -88,7 +90,8 @@ impl Desk {
     /// Starts control, which must not run.
     pub(crate) fn start_again(&mut self) {
         let log = std::fs::File::options().create(true).append(true).open(self.path("log")).unwrap();
-        let mut serve = command(&["control", "serve", "--listen", "127.0.0.1:0", "--nats-url", &self.nats.url()]);
+        let listen = format!("127.0.0.1:{}", self.port);
+        let mut serve = command(&["control", "serve", "--listen", &listen, "--nats-url", &self.nats.url()]);
         serve.arg("--data").arg(self.path("data")).arg("--nats-ca-file").arg(self.nats.ca());
         serve.stdout(log.try_clone().unwrap()).stderr(log);
         // A control that was killed leaves the file that says where it listened.
@@ -102,6 +105,7 @@ impl Desk {
             std::thread::sleep(Duration::from_millis(10));
         }
         self.server = Some(server);
+        self.port = self.url().rsplit(':').next().and_then(|port| port.parse().ok()).unwrap();
     }
 
     /// Kills it as `kill -9` does.

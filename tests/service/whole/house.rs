@@ -22,7 +22,9 @@ use crate::binary::{Own, Said, apart, command, git, thermite, until};
 use crate::fed;
 
 /// The lanes of a house.
-pub(super) const LANES: u32 = 3;
+pub(crate) const LANES: u32 = 3;
+/// The kit of a rig with several devices: what of one job's runs at once with itself is told, not what of two jobs' does.
+pub(crate) const MANY: &str = "many.toml";
 /// Loops (in thousands) of the champion's program: some milliseconds.
 const CHAMPION_LOOPS: u32 = 2_000;
 /// The uid that an ordinary user's rig has when the tests run as root.
@@ -30,7 +32,7 @@ const ORDINARY: u32 = 70_613;
 
 /// Who a rig is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Who {
+pub(crate) enum Who {
     /// This user: root, where the tests run as root.
     Me,
     /// An ordinary user, where the tests run as root.
@@ -39,19 +41,19 @@ pub(super) enum Who {
 
 /// Where a rig's load comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Load {
+pub(crate) enum Load {
     /// Files that say the machine is idle.
     Quiet,
     /// The machine's own, by links that a test may take away.
     Linked,
 }
 
-pub(super) fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     getuid().is_root()
 }
 
 /// Everyone a rig can be here.
-pub(super) fn everyone() -> Vec<Who> {
+pub(crate) fn everyone() -> Vec<Who> {
     if is_root() {
         return vec![Who::Me, Who::Ordinary];
     }
@@ -60,8 +62,8 @@ pub(super) fn everyone() -> Vec<Who> {
 }
 
 /// A rig with its folders.
-pub(super) struct House {
-    pub(super) who: Who,
+pub(crate) struct House {
+    pub(crate) who: Who,
     folder: TempDir,
     /// What keeps its rig apart from others: accounts and a device lock of its own.
     apart: [(&'static str, String); 2],
@@ -72,30 +74,30 @@ pub(super) struct House {
     settings: Mutex<Vec<(&'static str, String)>>,
     agent: ureq::Agent,
     /// A word in the command lines of all that runs here.
-    pub(super) tag: String,
+    pub(crate) tag: String,
 }
 
 /// A REST answer.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) body: Value,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: Value,
 }
 
 /// A part of an output: how many bytes from where, how many were written and how many of them are not kept, and whether
 /// nothing comes after it.
 #[derive(Debug)]
-pub(super) struct Slice {
-    pub(super) offset: u64,
-    pub(super) bytes: u64,
-    pub(super) total: u64,
-    pub(super) cut: u64,
-    pub(super) complete: bool,
+pub(crate) struct Slice {
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    pub(crate) total: u64,
+    pub(crate) cut: u64,
+    pub(crate) complete: bool,
 }
 
 impl Answer {
     #[track_caller]
-    pub(super) fn ok(self) -> Value {
+    pub(crate) fn ok(self) -> Value {
         assert!((200..300).contains(&self.status), "{self:?}");
         self.body
     }
@@ -103,7 +105,7 @@ impl Answer {
 
 impl House {
     /// A house with a kit whose development runs may take `dev_run_max`; no rig yet.
-    pub(super) fn build(who: Who, load: Load, dev_run_max: &str) -> House {
+    pub(crate) fn build(who: Who, load: Load, dev_run_max: &str) -> House {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = tempfile::Builder::new().prefix("thermite-whole-").tempdir_in(base()).unwrap();
@@ -128,6 +130,7 @@ impl House {
             tag,
         };
         fs::write(house.path("probe"), "").unwrap();
+        fs::create_dir(house.path("probes")).unwrap();
         house.feed(load);
         house.lay_out(dev_run_max);
         house.give_away();
@@ -135,7 +138,7 @@ impl House {
     }
 
     /// A house whose rig serves, with a run of three lanes; none where this machine gives no isolation, which is said.
-    pub(super) fn served(who: Who, load: Load, dev_run_max: &str) -> Option<House> {
+    pub(crate) fn served(who: Who, load: Load, dev_run_max: &str) -> Option<House> {
         let house = House::build(who, load, dev_run_max);
         house.start().then(|| {
             house.begin_run("kit.toml");
@@ -144,12 +147,12 @@ impl House {
     }
 
     /// Sets a variable that its rig is started with.
-    pub(super) fn set(&self, name: &'static str, value: &str) {
+    pub(crate) fn set(&self, name: &'static str, value: &str) {
         self.settings.lock().unwrap().push((name, value.to_owned()));
     }
 
     /// A house that serves, with runs contained by that layer.
-    pub(super) fn served_on(who: Who, layer: &'static str, dev_run_max: &str) -> House {
+    pub(crate) fn served_on(who: Who, layer: &'static str, dev_run_max: &str) -> House {
         let mut house = House::build(who, Load::Quiet, dev_run_max);
         house.layer = Some(layer);
         assert!(house.start(), "{layer} as {who:?}: {}", house.log_text());
@@ -157,21 +160,21 @@ impl House {
         house
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// The same as text.
-    pub(super) fn at(&self, name: &str) -> String {
+    pub(crate) fn at(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }
 
-    pub(super) fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.path("data")
     }
 
     /// What `THERMITE_PROC_ROOT` names.
-    pub(super) fn feed(&self, load: Load) {
+    pub(crate) fn feed(&self, load: Load) {
         let root = self.path("fed");
         let _none_yet = fs::create_dir(&root);
         if load == Load::Linked {
@@ -186,14 +189,15 @@ impl House {
     fn lay_out(&self, dev_run_max: &str) {
         let repo = self.path("repo");
         fs::create_dir_all(repo.join("src")).unwrap();
-        let probe = self.at("probe");
+        let (one, each) = (self.at("probe"), self.at("probes"));
         let kits = [
-            ("kit.toml", dev_run_max, 3, 12, "stop"),
-            ("short.toml", "5 s", 3, 12, "stop"),
-            ("one-block.toml", dev_run_max, 1, 1, "stop"),
-            ("keep.toml", dev_run_max, 3, 12, "keep"),
+            ("kit.toml", &one, dev_run_max, 3, 12, "stop"),
+            ("short.toml", &one, "5 s", 3, 12, "stop"),
+            ("one-block.toml", &one, dev_run_max, 1, 1, "stop"),
+            ("keep.toml", &one, dev_run_max, 3, 12, "keep"),
+            (MANY, &each, dev_run_max, 3, 12, "stop"),
         ];
-        for (name, most, blocks_least, blocks_most, leftovers) in kits {
+        for (name, probe, most, blocks_least, blocks_most, leftovers) in kits {
             let kit = format!(
                 "name = \"whole\"\ntarget = \"cpu\"\nbuild = [\"sh\", \"build.sh\"]\ncheck = [\"test\", \"-s\", \"src/loops\"]\n\
                  measure = [\"./busy\", \"work\", \"{probe}\", \"{}\"]\ntimer = \"reported\"\neditable = [\"src/**\"]\n\
@@ -226,9 +230,11 @@ impl House {
     }
 
     /// A change of the champion that takes that many loops; commits of the same text and name are one commit each.
-    pub(super) fn change(&self, loops: &str, name: &str) -> String {
+    pub(crate) fn change(&self, loops: &str, name: &str) -> String {
         let repo = self.path("repo");
         let main = git(&repo, &["rev-parse", "main"]);
+        // Where jobs are judged at once, each has a lock of its own.
+        fs::write(self.path("probes").join(name), "").unwrap();
         // Beside every worktree: what is checked out is not touched.
         let blob = self.path("blob");
         fs::write(&blob, format!("{loops} {name}\n")).unwrap();
@@ -252,17 +258,17 @@ impl House {
     }
 
     /// Three times as fast as the champion.
-    pub(super) fn faster(&self, name: &str) -> String {
+    pub(crate) fn faster(&self, name: &str) -> String {
         self.change(&(CHAMPION_LOOPS / 3).to_string(), name)
     }
 
     /// Three times as slow.
-    pub(super) fn slower(&self, name: &str) -> String {
+    pub(crate) fn slower(&self, name: &str) -> String {
         self.change(&(CHAMPION_LOOPS * 3).to_string(), name)
     }
 
     /// The program as the rig's user, on this house's data folder.
-    pub(super) fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let plain = command(args);
         let mut command = match self.who {
             Who::Me => plain,
@@ -279,12 +285,12 @@ impl House {
     }
 
     /// The program to its end.
-    pub(super) fn say(&self, args: &[&str]) -> Said {
+    pub(crate) fn say(&self, args: &[&str]) -> Said {
         Said::by(self.command(args).output().unwrap())
     }
 
     /// `thermite serve` on this house, not started yet.
-    pub(super) fn serve_command(&self) -> Command {
+    pub(crate) fn serve_command(&self) -> Command {
         let mut serve = self.command(&["serve", "--listen", "127.0.0.1:0"]);
         self.log_of(&mut serve);
         serve.env("THERMITE_PROC_ROOT", self.path("fed")).envs(self.apart.clone());
@@ -294,20 +300,20 @@ impl House {
     }
 
     /// Has a rig's command write into the house's log.
-    pub(super) fn log_of(&self, serve: &mut Command) {
+    pub(crate) fn log_of(&self, serve: &mut Command) {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log")).unwrap();
         serve.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
     }
 
     /// Starts the rig and waits until it listens; false where this machine gives no isolation, which is said.
     #[must_use]
-    pub(super) fn start(&self) -> bool {
+    pub(crate) fn start(&self) -> bool {
         self.start_as(|serve| serve)
     }
 
     /// The same, by the command that `set` makes of the one that serves; it must become the rig's own process.
     #[must_use]
-    pub(super) fn start_as(&self, set: impl FnOnce(Command) -> Command) -> bool {
+    pub(crate) fn start_as(&self, set: impl FnOnce(Command) -> Command) -> bool {
         let mut place = self.server.lock().unwrap();
         assert!(place.is_none(), "one rig at a time");
         let mut server = Own(set(self.serve_command()).spawn().unwrap());
@@ -327,12 +333,12 @@ impl House {
     }
 
     /// Starts it again.
-    pub(super) fn restart(&self) {
+    pub(crate) fn restart(&self) {
         assert!(self.start(), "the isolation that was there is gone");
     }
 
     /// Starts it and kills it after a time, which may be before or after it listens.
-    pub(super) fn kill_in_start(&self, after: Duration) {
+    pub(crate) fn kill_in_start(&self, after: Duration) {
         let mut server = Own(self.serve_command().spawn().unwrap());
         std::thread::sleep(after);
         server.signal(Signal::KILL);
@@ -344,12 +350,12 @@ impl House {
     }
 
     /// Where it listens, such as `http://127.0.0.1:7077`.
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         self.endpoint().unwrap().url
     }
 
     /// What the busy program says when the rig's user starts it outside of any containment.
-    pub(super) fn by_rigs_user(&self, args: &[&str]) -> String {
+    pub(crate) fn by_rigs_user(&self, args: &[&str]) -> String {
         let mut command = match self.who {
             Who::Me => Command::new(shared().join("busy")),
             Who::Ordinary => {
@@ -363,25 +369,25 @@ impl House {
     }
 
     /// What the rig said, over all its lives.
-    pub(super) fn log_text(&self) -> String {
+    pub(crate) fn log_text(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
     /// The rig's process.
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         // setpriv becomes the program: the pid stays.
         self.server.lock().unwrap().as_ref().unwrap().0.id()
     }
 
     /// `kill -9`, and its reaping.
-    pub(super) fn kill(&self) {
+    pub(crate) fn kill(&self) {
         let mut server = self.server.lock().unwrap().take().unwrap();
         server.signal(Signal::KILL);
         server.0.wait().unwrap();
     }
 
     /// SIGTERM; gives the exit code.
-    pub(super) fn terminate(&self) -> Option<i32> {
+    pub(crate) fn terminate(&self) -> Option<i32> {
         let mut server = self.server.lock().ok()?.take()?;
         server.signal(Signal::TERM);
         let mut code = None;
@@ -393,7 +399,7 @@ impl House {
     }
 
     /// Asks the rig; none where the connection fails or breaks.
-    pub(super) fn send(&self, method: &str, path: &str, key: Option<&str>, body: Option<&Value>) -> Option<Answer> {
+    pub(crate) fn send(&self, method: &str, path: &str, key: Option<&str>, body: Option<&Value>) -> Option<Answer> {
         let url = format!("{}{path}", self.endpoint()?.url);
         let token = fs::read_to_string(self.data().join(OWNER_TOKEN)).unwrap();
         let mut request = ureq::http::Request::builder().method(method).uri(url);
@@ -413,18 +419,18 @@ impl House {
     }
 
     #[track_caller]
-    pub(super) fn get(&self, path: &str) -> Value {
+    pub(crate) fn get(&self, path: &str) -> Value {
         self.send("GET", path, None, None).unwrap_or_else(|| panic!("no answer: {}", self.log_text())).ok()
     }
 
     #[track_caller]
-    pub(super) fn post(&self, path: &str, body: &Value) -> Value {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
         self.send("POST", path, None, Some(body)).unwrap_or_else(|| panic!("no answer: {}", self.log_text())).ok()
     }
 
     /// An answer as it came, for what is hashed byte by byte.
     #[track_caller]
-    pub(super) fn get_text(&self, path: &str) -> String {
+    pub(crate) fn get_text(&self, path: &str) -> String {
         let url = format!("{}{path}", self.endpoint().unwrap().url);
         let token = fs::read_to_string(self.data().join(OWNER_TOKEN)).unwrap();
         let request = self.agent.get(url).header("authorization", format!("Bearer {}", token.trim()));
@@ -432,7 +438,7 @@ impl House {
     }
 
     /// Starts a run with that kit, ending the one there is.
-    pub(super) fn begin_run(&self, kit: &str) {
+    pub(crate) fn begin_run(&self, kit: &str) {
         for run in self.get("/v1/runs").as_array().unwrap().iter().filter(|run| run["state"] != "ended") {
             self.post(&format!("/v1/runs/{}/end", run["run"].as_str().unwrap()), &json!({}));
         }
@@ -441,14 +447,14 @@ impl House {
     }
 
     /// The path of the run that is worked on.
-    pub(super) fn run(&self) -> String {
+    pub(crate) fn run(&self) -> String {
         let runs = self.get("/v1/runs");
         let run = runs.as_array().unwrap().iter().find(|run| run["state"] != "ended").unwrap();
         format!("/v1/runs/{}", run["run"].as_str().unwrap())
     }
 
     /// Asks for a development run, and gives its path.
-    pub(super) fn ask(&self, lane: u32, argv: &[&str]) -> String {
+    pub(crate) fn ask(&self, lane: u32, argv: &[&str]) -> String {
         let env = [("ESCAPE_BIN", shared().join("bin").display().to_string())];
         let body = json!({ "argv": argv, "env": env });
         let queued = self.post(&format!("{}/lanes/{lane}/dev-runs", self.run()), &body);
@@ -456,7 +462,7 @@ impl House {
     }
 
     /// Waits for a development run's end, and gives it.
-    pub(super) fn ended(&self, dev_run: &str) -> Value {
+    pub(crate) fn ended(&self, dev_run: &str) -> Value {
         let mut row = Value::Null;
         until("the development run ends", || {
             row = self.get(&format!("{dev_run}?wait_ms=5000"));
@@ -466,13 +472,13 @@ impl House {
     }
 
     /// What it wrote, as far as it is text.
-    pub(super) fn output(&self, dev_run: &str) -> String {
+    pub(crate) fn output(&self, dev_run: &str) -> String {
         let answer = self.send("GET", &format!("{dev_run}/output"), None, None).unwrap().ok();
         answer.as_str().map_or_else(|| answer.to_string(), str::to_owned)
     }
 
     /// One answer about its output.
-    pub(super) fn output_from(&self, dev_run: &str, offset: u64) -> Slice {
+    pub(crate) fn output_from(&self, dev_run: &str, offset: u64) -> Slice {
         let url = format!("{}{dev_run}/output?offset={offset}", self.endpoint().unwrap().url);
         let token = fs::read_to_string(self.data().join(OWNER_TOKEN)).unwrap();
         let request = self.agent.get(url).header("authorization", format!("Bearer {}", token.trim()));
@@ -484,7 +490,7 @@ impl House {
     }
 
     /// Reads the stream of events, one event after the other, while `go_on` says so or until it breaks.
-    pub(super) fn follow_events(&self, go_on: &mut dyn FnMut(&str) -> bool) {
+    pub(crate) fn follow_events(&self, go_on: &mut dyn FnMut(&str) -> bool) {
         let Some(endpoint) = self.endpoint() else { return };
         let token = fs::read_to_string(self.data().join(OWNER_TOKEN)).unwrap();
         let url = format!("{}/v1/events", endpoint.url);
@@ -499,7 +505,7 @@ impl House {
     }
 
     /// Waits until a development run's program runs.
-    pub(super) fn running(&self, dev_run: &str) {
+    pub(crate) fn running(&self, dev_run: &str) {
         until("the development run runs", || {
             let row = self.get(dev_run);
             assert_ne!(row["status"]["status"], "ended", "{row}");
@@ -508,13 +514,13 @@ impl House {
     }
 
     /// Submits a change, and gives the job's path.
-    pub(super) fn submit(&self, change: &str) -> String {
+    pub(crate) fn submit(&self, change: &str) -> String {
         let submitted = self.post(&format!("{}/jobs", self.run()), &json!({ "change": change, "champion": "main" }));
         format!("/v1/jobs/{}", submitted["job"].as_str().unwrap())
     }
 
     /// Waits for a job's end, and gives it.
-    pub(super) fn judged(&self, job: &str) -> Value {
+    pub(crate) fn judged(&self, job: &str) -> Value {
         let mut row = Value::Null;
         until("the job ends", || {
             row = self.get(job);
@@ -524,7 +530,7 @@ impl House {
     }
 
     /// Waits until what an earlier life left has been looked for.
-    pub(super) fn swept(&self) {
+    pub(crate) fn swept(&self) {
         until("the device is swept", || {
             let rig = self.get("/v1/rig");
             rig["devices"][0]["state"]["state"] != "sweeping"
@@ -532,23 +538,23 @@ impl House {
     }
 
     /// The log of facts.
-    pub(super) fn facts(&self) -> Vec<LogEntry> {
+    pub(crate) fn facts(&self) -> Vec<LogEntry> {
         let log = RecordsReader::open(&self.data()).unwrap().log().unwrap();
         log.into_iter().map(|recorded| recorded.entry).collect()
     }
 
     /// A path of the shared folder.
-    pub(super) fn shared(&self, name: &str) -> String {
+    pub(crate) fn shared(&self, name: &str) -> String {
         shared().join(name).display().to_string()
     }
 
     /// The processes that have this house's tag, but for the test's own.
-    pub(super) fn tagged(&self) -> Vec<Process> {
+    pub(crate) fn tagged(&self) -> Vec<Process> {
         processes(|word| word.contains(&self.tag))
     }
 
     /// That nothing is left of this house: processes, groups, run files.
-    pub(super) fn assert_traceless(&self) {
+    pub(crate) fn assert_traceless(&self) {
         assert_eq!(self.tagged(), [], "processes");
         let files = fs::read_dir(self.data().join("runs/runs")).into_iter().flatten().count();
         assert_eq!(files, 0, "run files");
@@ -572,20 +578,20 @@ impl Drop for House {
 
 /// A process, told from a later one with its pid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Process {
-    pub(super) pid: u32,
+pub(crate) struct Process {
+    pub(crate) pid: u32,
     start: String,
     words: String,
 }
 
 impl Process {
-    pub(super) fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         start_of(self.pid).is_some_and(|start| start == self.start)
     }
 }
 
 /// Live processes with such a word in their command line.
-pub(super) fn processes(wanted: impl Fn(&str) -> bool) -> Vec<Process> {
+pub(crate) fn processes(wanted: impl Fn(&str) -> bool) -> Vec<Process> {
     let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter_map(|pid: u32| {
         let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
@@ -646,7 +652,7 @@ fn base() -> PathBuf {
 }
 
 /// A folder that everyone can read, kept for the whole test process: the program, the busy program, the escape cases.
-pub(super) fn shared() -> &'static Path {
+pub(crate) fn shared() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let folder = tempfile::Builder::new().prefix("thermite-whole-shared-").tempdir_in(base()).unwrap().keep();
@@ -683,7 +689,7 @@ fn remove_at_exit(folder: &Path) {
 }
 
 /// A process that takes a CPU for itself.
-pub(super) fn spin() -> Own {
+pub(crate) fn spin() -> Own {
     let child: Child = Command::new(shared().join("busy")).arg("spin").stdin(Stdio::null()).spawn().unwrap();
     Own(child)
 }
