@@ -6,6 +6,7 @@ mod codec;
 mod control;
 mod deploy;
 mod desk;
+mod faults;
 mod fleet;
 mod harness;
 mod link;
@@ -15,6 +16,7 @@ mod processes;
 mod rights;
 mod settings;
 mod whole_rig;
+mod wire;
 
 /// Whether the long repetitions run.
 fn is_long() -> bool {

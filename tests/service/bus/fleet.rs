@@ -14,6 +14,7 @@ use thermite_core::log::LogEntry;
 
 use super::desk::Desk;
 use super::nats::RIG;
+use super::wire::Wire;
 use crate::binary::{Own, PATIENCE, apart, command, until};
 use crate::whole::house::{House, Load, MANY, Who};
 
@@ -37,6 +38,8 @@ pub(crate) struct Fleet {
 struct Machine {
     folder: PathBuf,
     apart: [(&'static str, String); 2],
+    /// How its supervisor reaches the bus.
+    wire: Wire,
     parts: BTreeMap<Part, Own>,
 }
 
@@ -79,7 +82,9 @@ impl Fleet {
         let folder = self.house.path(name);
         fs::create_dir(&folder).unwrap();
         let apart = apart(&folder.join("locks"));
-        self.runners.insert(name, Machine { folder, apart, parts: BTreeMap::new() });
+        let bus = self.desk.nats.url();
+        let wire = Wire::to(bus.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap());
+        self.runners.insert(name, Machine { folder, apart, wire, parts: BTreeMap::new() });
     }
 
     /// Starts one of a runner's processes, which must not run.
@@ -97,11 +102,24 @@ impl Fleet {
             Part::Harness => process.env("THERMITE_TARGET", "cpu").env("THERMITE_PROC_ROOT", fed),
             Part::Supervisor => process
                 .envs([("THERMITE_RUNNER", name), ("CONTROL_URL", &control)])
-                .env("THERMITE_CONTROL_TOKEN_FILE", &self.token),
+                .env("THERMITE_CONTROL_TOKEN_FILE", &self.token)
+                .env("THERMITE_NATS_URL", machine.wire.url()),
         };
         process.stdout(log.try_clone().unwrap()).stderr(log);
         let was = machine.parts.insert(part, Own(process.spawn().unwrap()));
         assert!(was.is_none(), "{part:?} of {name} runs already");
+    }
+
+    /// `kill -9` of one of a runner's processes, which is started again.
+    pub(crate) fn kill_and_launch(&mut self, name: &str, part: Part) {
+        let name = *self.runners.keys().find(|known| **known == name).unwrap();
+        drop(self.runners.get_mut(name).unwrap().parts.remove(&part).expect("it runs"));
+        self.launch(name, part);
+    }
+
+    /// How a runner reaches the bus.
+    pub(crate) fn wire(&self, name: &str) -> &Wire {
+        &self.runners[name].wire
     }
 
     /// Whether one of a runner's processes still runs; its exit code where it does not.
