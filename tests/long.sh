@@ -11,6 +11,9 @@ cargo build --workspace --all-features --bins
 # kill; two minutes of real load; twenty minutes of mixed work whose memory, descriptors, processes and disk stay flat.
 cargo test -p thermite-tests-service --test service whole:: -- --nocapture
 cargo test -p thermite-tests-service --test service cards:: -- --nocapture
+# Kills of each process of a rig on a bus (20 each), a bus that stands still for 70 s, partitions of 30 and 90 s, and what
+# the bus costs; the table is docs/faults.md.
+cargo test -p thermite-tests-service --test service bus:: -- --nocapture
 # The first transfer of a repository of 45 MB to a runner, against a clone.
 cargo test -p thermite-tests-host --test host the_first_transfer -- --nocapture
 # Core and runners over a bus that drops, delays up to 61 s, doubles and reorders, with deaths on both sides.

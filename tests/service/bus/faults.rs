@@ -108,7 +108,14 @@ fn befall(fault: Fault, times: u32, seed: u64) {
         let began = Instant::now();
         strike(&mut fleet, fault, &measuring);
         let over = Instant::now();
-        until("all runners take runs again", || RUNNERS.iter().all(|runner| fleet.row(runner)["takes_runs"] == true));
+        // What they answered before the fault says nothing: each is to answer once more.
+        let before = RUNNERS.map(|runner| fleet.row(runner)["answered"].clone());
+        until("all runners answer and take runs again", || {
+            RUNNERS.iter().zip(&before).all(|(runner, before)| {
+                let row = fleet.row(runner);
+                row["takes_runs"] == true && row["answered"] != *before
+            })
+        });
         let works = over.elapsed();
         let judged = fleet.house.judged(&job);
         let verdict = over.elapsed();

@@ -1,13 +1,14 @@
 //! A rig of several machines at work: the judge's stages on different runners, lanes on their own, a shared one and the
 //! core, runners given other pools and taken away meanwhile (rules E1 to E14).
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use thermite_core::job::StageKind;
 use thermite_core::texts::FRESH_COPY;
 
 use super::fleet::{Fleet, Part};
+use super::is_long;
 use super::nats::RIG;
 use crate::binary::{git, until};
 
@@ -121,5 +122,34 @@ fn a_runner_that_is_removed_gives_its_job_back_and_ends() {
     assert_eq!(judged["outcome"]["outcome"], "no_gain", "{judged}: nothing counts against the change");
     assert_eq!(fleet.house.get("/v1/rig/runners")["asked"].as_array().unwrap().len(), 1);
     fleet.forget(process);
+    fleet.end();
+}
+
+#[test]
+fn a_runner_that_is_not_heard_is_away_and_works_again_once_it_is() {
+    let Some(mut fleet) = Fleet::start(&[("box-1", "lane-1"), ("box-2", "judge")]) else { return };
+    let row = || fleet.row("box-1/1");
+
+    fleet.wire("box-1").cut();
+    let cut = Instant::now();
+    until("it is away", || row()["takes_runs"] == false);
+    let (away, why) = (cut.elapsed(), row()["why_not"].clone());
+    // Its lane goes to no other place, and its wait says so.
+    let dev_run = fleet.house.ask(1, &["true"]);
+    let waits = fleet.house.get(&dev_run)["status"]["sentence"].clone();
+    let before = row()["answered"].clone();
+    fleet.wire("box-1").mend();
+    until("it answers", || row()["answered"] != before);
+    let answered = Instant::now();
+    let end = fleet.house.ended(&dev_run);
+    let worked = answered.elapsed();
+
+    println!("away {away:.1?} after its last answer at most; its first run was over {worked:.1?} after it answered");
+    assert!(why.as_str().unwrap().contains("away") && waits.as_str().unwrap().contains("box-1/1"), "{why} {waits}");
+    assert_eq!(end["exit"]["code"], 0, "{end}");
+    if is_long() {
+        assert!(away <= Duration::from_secs(15) && worked <= Duration::from_secs(15), "{away:?} {worked:?}");
+    }
+    fleet.until_free(&["box-1/1".to_owned()]);
     fleet.end();
 }
