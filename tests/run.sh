@@ -59,6 +59,8 @@ fi
 say "the programs that the tests start"
 cargo build --workspace --all-features --bins --examples
 
+# Most tests of whole rigs wait for processes: more of them at a time than there are CPUs.
+export RUST_TEST_THREADS="${RUST_TEST_THREADS:-4}"
 say "tests"
 cargo test --workspace --all-features
 
