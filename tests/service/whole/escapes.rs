@@ -191,7 +191,8 @@ fn a_closed_output_is_not_the_end_and_a_held_pipe_does_not_hold_the_answer_back(
         let held_end = house.ended(&held);
 
         assert_eq!(end["exit"]["code"], 7, "{end}");
-        assert!(end["ran"].as_u64().unwrap() >= 3_000, "{end}");
+        // Its 3 s less what a busy rig is late to hear of its start; ended with its output it would be next to nothing.
+        assert!(end["ran"].as_u64().unwrap() >= 1_500, "{end}");
         assert_eq!(house.output(&closed), "before\n");
         assert_eq!(held_end["exit"]["code"], 0, "{held_end}");
         // The writer would go on for 40 s; a busy machine is given far more than the drain limit.
