@@ -252,6 +252,8 @@ pub(super) fn make_private(directory: &Path) -> io::Result<()> {
 mod tests {
     use std::io::Write;
 
+    use tempfile::TempDir;
+
     use super::*;
 
     /// Byte `i` of an output in which no two nearby places look alike.
@@ -259,8 +261,10 @@ mod tests {
         (i ^ (i >> 8) ^ (i >> 16)) as u8
     }
 
-    fn captured(total: u64) -> (PathBuf, File) {
-        let path = std::env::temp_dir().join(format!("thermite-capture-{}-{total}", std::process::id()));
+    /// An output of this many bytes, in a folder of its own.
+    fn captured(total: u64) -> (TempDir, File) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("captured");
         let mut capture = Capture::create(&path).unwrap();
         let mut written = 0;
         while written < total {
@@ -272,14 +276,14 @@ mod tests {
         }
         capture.complete();
         let file = File::open(&path).unwrap();
-        (path, file)
+        (folder, file)
     }
 
     #[test]
     fn head_and_tail_are_kept_to_the_byte_and_the_cut_is_told() {
         let kept = OUTPUT_HEAD_BYTES + OUTPUT_TAIL_BYTES;
         for total in [0, 1, OUTPUT_HEAD_BYTES, OUTPUT_HEAD_BYTES + 1, kept - 1, kept, kept + 1, 10 * kept + 12_345] {
-            let (path, file) = captured(total);
+            let (_folder, file) = captured(total);
             let mut read = Vec::new();
             let mut offset = 0;
             loop {
@@ -295,24 +299,23 @@ mod tests {
             assert_eq!(read.len() as u64, total.min(kept), "of {total}");
             assert!(read.iter().all(|&(at, found)| found == byte(at)), "of {total}");
             assert_eq!(read.last().map_or(0, |&(at, _)| at + 1), total);
-            fs::remove_file(path).unwrap();
         }
     }
 
     #[test]
     fn a_file_that_is_no_output_is_refused_and_left_alone() {
-        let path = std::env::temp_dir().join(format!("thermite-capture-{}-other", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("other");
         fs::write(&path, "something else entirely, and long enough").unwrap();
         assert!(mark_complete(&path).is_err());
         assert!(read_slice(&File::open(&path).unwrap(), 0, 10).is_err());
-        fs::remove_file(path).unwrap();
     }
 
     #[test]
     fn what_is_pulled_from_a_runner_is_kept_once_and_reads_like_a_local_output() {
         for total in [0, 1, OUTPUT_HEAD_BYTES, 500_000, 2_000_000] {
-            let (from, file) = captured(total);
-            let to = std::env::temp_dir().join(format!("thermite-pulled-{}-{total}", std::process::id()));
+            let (folder, file) = captured(total);
+            let to = folder.path().join("pulled");
             let mut offset = 0;
             loop {
                 let slice = read_slice(&file, offset, 256 * 1024).unwrap();
@@ -333,8 +336,6 @@ mod tests {
                     "of {total} from {offset}"
                 );
             }
-            fs::remove_file(from).unwrap();
-            fs::remove_file(to).unwrap();
         }
     }
 }
