@@ -14,7 +14,7 @@ use thermite_actors::host::workspaces::Accounts;
 use thermite_core::cpus::{CpuList, Nearness};
 use thermite_core::ids::LaneId;
 
-use crate::driver::{ORDINARY, Place, Rig, Who, alive, cgroup_mount, everyone, is_root, of, unique, wait_until};
+use crate::driver::{Place, Rig, Who, alive, cgroup_mount, everyone, is_root, of, unique, wait_until};
 use crate::escape::assert_traceless;
 
 /// Device nodes that stand for two cards; they open, and harm nobody. Removed when dropped.
@@ -166,7 +166,7 @@ fn the_same_attempts_reach_a_card_where_nothing_keeps_them_from_it() {
         if way == "view" {
             place.wanted = "best";
             let mut command = Command::new("setpriv");
-            let uid = if who == Who::Root { place.runs_uid } else { ORDINARY };
+            let uid = if who == Who::Root { place.runs_uid } else { place.rigs_uid };
             command.args([format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".into(), "sh".into()]);
             command.arg(crate::driver::cases().join("20_open_card.sh")).args(["1", "7"]);
             let output = command.env("JUDGE_CARD", &cards.full).current_dir("/tmp").output().unwrap();

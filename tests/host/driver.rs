@@ -17,8 +17,6 @@ use thermite_actors::host::launch::{Grant, Identity, LaunchSpec};
 /// How long anything may take that is expected to come: far more than it needs, also under load.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The uid an ordinary user's rig has when the tests run as root.
-pub(crate) const ORDINARY: u32 = 70_413;
 /// The uid of runs of a root rig.
 pub(crate) const RUNS_UID: u32 = 70_512;
 
@@ -93,13 +91,16 @@ pub(crate) struct Place {
     pub(crate) wanted: &'static str,
     /// The uid of its runs, where the rig is root: their own alone, where they are ended by it.
     pub(crate) runs_uid: u32,
+    /// The uid of an ordinary user's rig where the tests run as root: the kernel counts processes by user, and another
+    /// test's rig may use up all that it gives.
+    pub(crate) rigs_uid: u32,
 }
 
 /// A uid that no other test of this machine has, and the next is nobody's either: what is ended by its uid must be.
 fn own_uid() -> u32 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let n = NEXT.fetch_add(2, Ordering::Relaxed) % 1_000;
-    100_000_000 + (std::process::id() % 1_000_000) * 1_000 + u32::try_from(n).unwrap()
+    let n = NEXT.fetch_add(2, Ordering::Relaxed) % 10_000;
+    100_000_000 + (std::process::id() % 100_000) * 10_000 + u32::try_from(n).unwrap()
 }
 
 impl Place {
@@ -135,13 +136,14 @@ impl Place {
     pub(crate) fn new(who: Who) -> Place {
         let root = tempfile::Builder::new().prefix("thermite-host-").tempdir_in(base()).unwrap();
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let delegated = (who == Who::Delegated).then(delegate);
-        let place = Place { who, root, delegated, wanted: "best", runs_uid: RUNS_UID };
+        let rigs_uid = own_uid();
+        let delegated = (who == Who::Delegated).then(|| delegate(rigs_uid));
+        let place = Place { who, root, delegated, wanted: "best", runs_uid: RUNS_UID, rigs_uid };
         for folder in ["state", "data", "work", "out", "open"] {
             let path = place.path(folder);
             fs::create_dir(&path).unwrap();
             if is_root() && who != Who::Root {
-                std::os::unix::fs::chown(&path, Some(ORDINARY), Some(ORDINARY)).unwrap();
+                std::os::unix::fs::chown(&path, Some(rigs_uid), Some(rigs_uid)).unwrap();
             }
         }
         if who == Who::Root {
@@ -163,12 +165,13 @@ impl Place {
             let script = "echo $$ >\"$1/cgroup.procs\" && shift && exec setpriv --clear-groups \"$@\"";
             let mut command = Command::new("sh");
             command.args(["-c", script, "join"]).arg(group);
-            command.args([format!("--reuid={ORDINARY}"), format!("--regid={ORDINARY}")]).arg(rig_program());
+            let uid = self.rigs_uid;
+            command.args([format!("--reuid={uid}"), format!("--regid={uid}")]).arg(rig_program());
             return command;
         }
         let mut command = Command::new(rig_program());
         if self.who == Who::Ordinary && is_root() {
-            command.uid(ORDINARY).gid(ORDINARY);
+            command.uid(self.rigs_uid).gid(self.rigs_uid);
         }
         command
     }
@@ -251,12 +254,12 @@ impl Drop for Place {
     }
 }
 
-/// Makes a cgroup and gives it to the ordinary user.
-fn delegate() -> PathBuf {
+/// Makes a cgroup and gives it to an ordinary user.
+fn delegate(uid: u32) -> PathBuf {
     let group = cgroup_mount().unwrap().join(unique("host-tests"));
     fs::create_dir(&group).unwrap();
     for part in ["", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
-        std::os::unix::fs::chown(group.join(part), Some(ORDINARY), Some(ORDINARY)).unwrap();
+        std::os::unix::fs::chown(group.join(part), Some(uid), Some(uid)).unwrap();
     }
     group
 }
