@@ -221,7 +221,7 @@ idle_memory=$(signal gpu_memory)
 cat >"$work/lane-1/reach.sh" <<'SH'
 ./see
 env -u CUDA_VISIBLE_DEVICES -u NVIDIA_VISIBLE_DEVICES ./see | sed 's/^/bare /'
-for node in /dev/nvidia[0-9]*; do
+for node in "${THERMITE_DEVICE_NODES:-/dev}"/nvidia[0-9]*; do
     [ -e "$node" ] && (: <"$node") 2>/dev/null && echo "opened $node"
 done
 made=${TMPDIR:-/tmp}/card
@@ -236,7 +236,7 @@ bare=$(sed -n 's/^bare cards //p' "$work/reach.out" | head -n 1)
 opened=$(grep -c '^opened' "$work/reach.out")
 made=$(grep -c '^made' "$work/reach.out")
 others=0
-for node in /dev/nvidia[0-9]*; do [ -e "$node" ] && others=$((others + 1)); done
+for node in "${THERMITE_DEVICE_NODES:-/dev}"/nvidia[0-9]*; do [ -e "$node" ] && others=$((others + 1)); done
 [ $others -gt 0 ] && others=$((others - 1))
 figures="sees $seen; without the variables $bare; card nodes it opens: $opened, makes: $made; the machine has $others other cards"
 # A stand-in has no nodes: it opens none. A card has one.

@@ -12,9 +12,9 @@ cargo build --workspace --all-features --bins
 cargo test -p thermite-tests-service --test service whole:: -- --nocapture
 cargo test -p thermite-tests-service --test service cards:: -- --nocapture
 # Kills of each process of a rig on a bus (20 each), a bus that stands still for 70 s, partitions of 30 and 90 s, and what
-# the bus costs; the table is docs/faults.md.
+# the bus and the first transfer of a repository of 45 MB cost; the table is docs/faults.md.
 cargo test -p thermite-tests-service --test service bus:: -- --nocapture
-# The first transfer of a repository of 45 MB to a runner, against a clone.
-cargo test -p thermite-tests-host --test host the_first_transfer -- --nocapture
+# What an ask costs holds for the optimised build.
+cargo test --release -p thermite-tests-service --test service bus::link::an_ask_costs -- --nocapture
 # Core and runners over a bus that drops, delays up to 61 s, doubles and reorders, with deaths on both sides.
 THERMITE_BUS_SEEDS=0..10000 cargo test -p thermite-tests-rules --test rules runner_bus:: -- --nocapture

@@ -7,6 +7,7 @@ mod control;
 mod deploy;
 mod desk;
 mod faults;
+mod first_transfer;
 mod fleet;
 mod harness;
 mod link;

@@ -159,6 +159,9 @@ impl DeviceActor {
                     if let MemberEvent::Gone { why } = &event {
                         info!(device = %self.member(), %why, "device is out of service");
                     }
+                    if let MemberEvent::Ready { .. } = &event {
+                        info!(device = %self.member(), "device is in service");
+                    }
                     self.pool.do_send(ToPool(PoolInput::Member { member: self.member(), event }));
                 }
             }

@@ -18,6 +18,7 @@ use thermite_svc::bus::nats::{Bringing, BulkConnection, NatsLink, open_core};
 use thermite_svc::bus::runner_side::{Question, RunnerSide};
 use thermite_svc::bus::subjects::RigName;
 
+use super::is_long;
 use super::on_one_thread as block_on;
 use super::plain_nats::PlainNats;
 use crate::binary::PATIENCE;
@@ -192,8 +193,10 @@ fn a_bus_that_stands_still_is_noticed_by_its_pings() {
 
 #[test]
 fn an_ask_costs_little_more_than_a_bare_request() {
-    if std::env::var_os("THERMITE_LONG").is_none_or(|value| value != "1") {
-        println!("left out: a figure, for a quiet machine; THERMITE_LONG=1 runs it");
+    if !is_long() || cfg!(debug_assertions) {
+        println!(
+            "left out: a figure, of the optimised build; THERMITE_LONG=1 cargo test --release runs it (tests/long.sh)"
+        );
         return;
     }
     let nats = PlainNats::start();

@@ -49,7 +49,8 @@ pub(super) struct CardCalls<'a> {
 impl Library {
     /// Loads and initialises the library, NVIDIA's own where no path is given.
     pub(super) fn open(path: Option<&Path>, mark: Mark<'_>) -> Result<Library, NvmlError> {
-        mark(Some("nvmlInit_v2"));
+        // Loading runs the library's own code as well, and its first calls.
+        mark(Some("opening the library"));
         let nvml = match path {
             Some(path) => Nvml::builder().lib_path(path.as_os_str()).init(),
             None => Nvml::init(),
