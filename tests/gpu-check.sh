@@ -218,10 +218,12 @@ if ready 30; then row idle pass "$(signals)"; else row idle FAIL "not ready for:
 idle_memory=$(signal gpu_memory)
 
 # --- isolation: a lane sees its card alone, and no other can be opened or made ---
+# Where cards' nodes are: a run is not given the rig's settings, so the script is told.
+nodes=${THERMITE_DEVICE_NODES:-/dev}
 cat >"$work/lane-1/reach.sh" <<'SH'
 ./see
 env -u CUDA_VISIBLE_DEVICES -u NVIDIA_VISIBLE_DEVICES ./see | sed 's/^/bare /'
-for node in "${THERMITE_DEVICE_NODES:-/dev}"/nvidia[0-9]*; do
+for node in "$1"/nvidia[0-9]*; do
     [ -e "$node" ] && (: <"$node") 2>/dev/null && echo "opened $node"
 done
 made=${TMPDIR:-/tmp}/card
@@ -230,13 +232,13 @@ for minor in 0 1 2 3 4 5 6 7; do
 done
 exit 0
 SH
-within "$thermite" run --lane 1 -- sh reach.sh >"$work/reach.out" 2>"$work/reach.err"
+within "$thermite" run --lane 1 -- sh reach.sh "$nodes" >"$work/reach.out" 2>"$work/reach.err"
 seen=$(sed -n 's/^cards //p' "$work/reach.out" | head -n 1)
 bare=$(sed -n 's/^bare cards //p' "$work/reach.out" | head -n 1)
 opened=$(grep -c '^opened' "$work/reach.out")
 made=$(grep -c '^made' "$work/reach.out")
 others=0
-for node in "${THERMITE_DEVICE_NODES:-/dev}"/nvidia[0-9]*; do [ -e "$node" ] && others=$((others + 1)); done
+for node in "$nodes"/nvidia[0-9]*; do [ -e "$node" ] && others=$((others + 1)); done
 [ $others -gt 0 ] && others=$((others - 1))
 figures="sees $seen; without the variables $bare; card nodes it opens: $opened, makes: $made; the machine has $others other cards"
 # A stand-in has no nodes: it opens none. A card has one.

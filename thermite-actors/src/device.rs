@@ -153,14 +153,11 @@ impl DeviceActor {
                 }
                 DeviceEffect::Distrust => self.judge.do_send(Distrust { uuid: self.driver.facts().uuid }),
                 DeviceEffect::Tell(event) => {
-                    if let MemberEvent::Freed { number, .. } = &event {
-                        self.specs.remove(number);
-                    }
-                    if let MemberEvent::Gone { why } = &event {
-                        info!(device = %self.member(), %why, "device is out of service");
-                    }
-                    if let MemberEvent::Ready { .. } = &event {
-                        info!(device = %self.member(), "device is in service");
+                    match &event {
+                        MemberEvent::Ready { .. } => info!(device = %self.member(), "device is in service"),
+                        MemberEvent::Gone { why } => info!(device = %self.member(), %why, "device is out of service"),
+                        MemberEvent::Started { .. } => {}
+                        MemberEvent::Freed { number, .. } => drop(self.specs.remove(number)),
                     }
                     self.pool.do_send(ToPool(PoolInput::Member { member: self.member(), event }));
                 }

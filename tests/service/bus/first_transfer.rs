@@ -20,10 +20,10 @@ use thermite_svc::bus::runner_side::{Question, RunnerSide};
 use thermite_svc::control::authority::Rights as Admitted;
 
 use super::is_long;
-use super::link::{box_2, lab};
+use super::link::{box_2, lab, median};
 use super::nats::{Credentials, Nats};
 use super::on_one_thread as block_on;
-use crate::binary::{PATIENCE, git};
+use crate::binary::{git, until};
 
 /// How often each is measured.
 const TIMES: usize = 5;
@@ -112,11 +112,6 @@ fn access(nats: &Nats, by: &Credentials) -> Access {
     Access { url: nats.url(), ca: Some(nats.ca()), rights, name: "first transfer".to_owned() }
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times[times.len() / 2]
-}
-
 /// Text that does not pack, by a seed.
 fn noise(bytes: usize, seed: u64) -> String {
     let mut luck = Luck::new(seed);
@@ -139,11 +134,7 @@ impl Daemon {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let began = Instant::now();
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(began.elapsed() < PATIENCE, "git daemon does not answer");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until("git daemon answers", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
         Daemon { process, port }
     }
 

@@ -232,7 +232,7 @@ fn an_ask_costs_little_more_than_a_bare_request() {
     });
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
+pub(super) fn median(mut times: Vec<Duration>) -> Duration {
     times.sort();
     times[times.len() / 2]
 }
