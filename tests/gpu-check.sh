@@ -241,8 +241,8 @@ others=0
 for node in "$nodes"/nvidia[0-9]*; do [ -e "$node" ] && others=$((others + 1)); done
 [ $others -gt 0 ] && others=$((others - 1))
 figures="sees $seen; without the variables $bare; card nodes it opens: $opened, makes: $made; the machine has $others other cards"
-# A stand-in has no nodes: it opens none. A card has one.
-if [ "$seen" = "1 $uuid" ] && { [ "$bare" = "1 $uuid" ] || [ "$opened" -eq 0 ]; } && [ "$opened" -le 1 ] && [ "$made" -eq 0 ]; then
+# A stand-in's nodes are in a folder of their own, and only its variables say which it is. A card is seen without them.
+if [ "$seen" = "1 $uuid" ] && { [ "$bare" = "1 $uuid" ] || [ "$nodes" != /dev ]; } && [ "$opened" -le 1 ] && [ "$made" -eq 0 ]; then
     row isolation pass "$figures"
 else
     row isolation FAIL "$figures; $(last_line "$work/reach.err")"
