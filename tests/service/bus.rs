@@ -12,6 +12,7 @@ mod fleet;
 mod harness;
 mod link;
 pub(crate) mod nats;
+mod nats_process;
 mod plain_nats;
 mod processes;
 mod rights;

@@ -1,29 +1,26 @@
 //! A nats-server of a test's own: Debian's program on a free port of 127.0.0.1, with TLS and rights by JWT.
 
-use std::fs::{self, File};
+use std::fs;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_nats::{Auth, AuthError, Client, ConnectErrorKind, ConnectOptions};
 use nkeys::KeyPair;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair as TlsKey, KeyUsagePurpose};
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use thermite_svc::control::authority::{Account, Operator, Rights, Second, UserKey};
 use thermite_svc::control::bus_config::{BusPlace, bus_config};
 
+use super::nats_process::NatsProcess;
 use crate::binary::PATIENCE;
 
 /// The rig whose account a server knows from its start.
 pub(crate) const RIG: &str = "lab";
 
-/// A server, and the operator whose word it takes. It is killed when it is let go of, whatever state it is in; where
-/// the test's own process dies, the kernel kills it. The thread that starts it must outlive it.
+/// A server, and the operator whose word it takes.
 pub(crate) struct Nats {
-    folder: tempfile::TempDir,
-    server: Option<Child>,
-    port: u16,
+    process: NatsProcess,
     operator: Operator,
     account: Account,
 }
@@ -59,18 +56,17 @@ impl Nats {
         let _said_already = rustls::crypto::ring::default_provider().install_default();
         let folder = tempfile::tempdir().unwrap();
         certificates(folder.path());
-        let mut nats = Nats { folder, server: None, port: 0, operator, account };
-        nats.configure(known);
-        nats.run();
-        nats.port = nats.port_it_took();
+        let known = if known { Some(&account) } else { None };
+        configure(folder.path(), -1, &operator, known);
+        let process = NatsProcess::start(folder, |_, folder| vec!["--config".into(), folder.join("nats.conf").into()]);
         // It comes back where it was.
-        nats.configure(known);
-        nats
+        configure(process.folder(), i32::from(process.port()), &operator, known);
+        Nats { process, operator, account }
     }
 
     /// Its address.
     pub(crate) fn url(&self) -> String {
-        format!("tls://127.0.0.1:{}", self.port)
+        format!("tls://127.0.0.1:{}", self.port())
     }
 
     /// The file with the certificate that its own is checked against.
@@ -152,114 +148,40 @@ impl Nats {
         assert_eq!(answer["data"]["code"], 200, "{answer}");
     }
 
-    /// Kills it as `kill -9` does.
-    pub(crate) fn kill(&mut self) {
-        let mut server = self.server.take().expect("it runs");
-        // It was not waited for, so the pid is still its own.
-        server.kill().unwrap();
-        server.wait().unwrap();
-    }
-
-    /// Starts it again where it was, after [`Nats::kill`]. Whoever took its port meanwhile is waited for.
-    pub(crate) fn start_again(&mut self) {
-        let began = Instant::now();
-        loop {
-            self.run();
-            while self.server.as_mut().is_some_and(|server| server.try_wait().unwrap().is_none()) {
-                if std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
-                    return;
-                }
-                assert!(began.elapsed() < PATIENCE, "it does not come up again: {}", self.log());
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            assert!(began.elapsed() < PATIENCE, "it ends at its start: {}", self.log());
-            std::thread::sleep(Duration::from_millis(100));
-        }
-    }
-
     /// Has it lose the accounts that it was sent; it must not run.
     pub(crate) fn forget_accounts(&self) {
         fs::remove_dir_all(self.path("accounts")).unwrap();
     }
+}
 
-    /// Has it stand still, as SIGSTOP does, its connections open.
-    pub(crate) fn pause(&self) {
-        self.signal(Signal::STOP);
-    }
+impl Deref for Nats {
+    type Target = NatsProcess;
 
-    /// Has it go on after [`Nats::pause`].
-    pub(crate) fn go_on(&self) {
-        self.signal(Signal::CONT);
-    }
-
-    /// What it logged.
-    pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.path("log")).unwrap_or_default()
-    }
-
-    fn signal(&self, signal: Signal) {
-        let server = self.server.as_ref().expect("it runs");
-        kill_process(Pid::from_child(server), signal).unwrap();
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn configure(&self, known: bool) {
-        let port = if self.port == 0 { -1 } else { i32::from(self.port) };
-        let place = BusPlace {
-            listen: format!("127.0.0.1:{port}"),
-            accounts: self.path("accounts"),
-            certificate: self.path("server.pem"),
-            key: self.path("server.key"),
-        };
-        let known: &[&Account] = if known { &[&self.account] } else { &[] };
-        // Of an earlier second: at its start a server takes what it is configured with for what is newest, where that is
-        // as young as what it was sent.
-        let mut config = bus_config(&self.operator, &place, known, Second(now().0 - 60)).unwrap();
-        config.push_str(&format!("ports_file_dir: {:?}\n", self.folder.path()));
-        fs::write(self.path("nats.conf"), config).unwrap();
-    }
-
-    fn run(&mut self) {
-        let log = File::options().create(true).append(true).open(self.path("log")).unwrap();
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--", "nats-server", "--config"]).arg(self.path("nats.conf"));
-        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        let started = command.spawn();
-        self.server = Some(started.expect("setpriv (util-linux) is there; tests/run.sh installs what the tests need"));
-    }
-
-    /// The port that it took by itself, once it listens.
-    fn port_it_took(&mut self) -> u16 {
-        let server = self.server.as_mut().expect("it runs");
-        let file = self.folder.path().join(format!("nats-server_{}.ports", server.id()));
-        let began = Instant::now();
-        loop {
-            let told: Option<Value> = fs::read(&file).ok().and_then(|json| serde_json::from_slice(&json).ok());
-            if let Some(port) = told.and_then(|told| told["nats"][0].as_str()?.rsplit(':').next()?.parse().ok()) {
-                return port;
-            }
-            let ended = server.try_wait().unwrap();
-            assert!(ended.is_none(), "nats-server (Debian's package) does not start: {ended:?} {}", self.log());
-            assert!(began.elapsed() < PATIENCE, "nats-server does not listen: {}", self.log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+    fn deref(&self) -> &NatsProcess {
+        &self.process
     }
 }
 
-impl Drop for Nats {
-    fn drop(&mut self) {
-        if let Some(mut server) = self.server.take() {
-            // SIGKILL ends one that stands still, too.
-            let _gone_meanwhile = server.kill();
-            let _gone_meanwhile = server.wait();
-        }
-        if std::thread::panicking() {
-            println!("nats-server said:\n{}", self.log());
-        }
+impl DerefMut for Nats {
+    fn deref_mut(&mut self) -> &mut NatsProcess {
+        &mut self.process
     }
+}
+
+/// Writes what a server in that folder is told.
+fn configure(folder: &Path, port: i32, operator: &Operator, known: Option<&Account>) {
+    let place = BusPlace {
+        listen: format!("127.0.0.1:{port}"),
+        accounts: folder.join("accounts"),
+        certificate: folder.join("server.pem"),
+        key: folder.join("server.key"),
+    };
+    let known: Vec<&Account> = known.into_iter().collect();
+    // Of an earlier second: at its start a server takes what it is configured with for what is newest, where that is
+    // as young as what it was sent.
+    let mut config = bus_config(operator, &place, &known, Second(now().0 - 60)).unwrap();
+    config.push_str(&format!("ports_file_dir: {folder:?}\n"));
+    fs::write(folder.join("nats.conf"), config).unwrap();
 }
 
 /// The second that it is.
