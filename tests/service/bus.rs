@@ -16,6 +16,7 @@ mod plain_nats;
 mod processes;
 mod rights;
 mod settings;
+mod taken_back;
 mod whole_rig;
 mod wire;
 

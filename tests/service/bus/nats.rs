@@ -24,6 +24,8 @@ pub(crate) struct Nats {
     folder: tempfile::TempDir,
     server: Option<Child>,
     port: u16,
+    /// Where it tells of itself.
+    monitor: u16,
     operator: Operator,
     account: Account,
 }
@@ -59,10 +61,10 @@ impl Nats {
         let _said_already = rustls::crypto::ring::default_provider().install_default();
         let folder = tempfile::tempdir().unwrap();
         certificates(folder.path());
-        let mut nats = Nats { folder, server: None, port: 0, operator, account };
+        let mut nats = Nats { folder, server: None, port: 0, monitor: 0, operator, account };
         nats.configure(known);
         nats.run();
-        nats.port = nats.port_it_took();
+        (nats.port, nats.monitor) = nats.ports_it_took();
         // It comes back where it was.
         nats.configure(known);
         nats
@@ -192,6 +194,23 @@ impl Nats {
         self.signal(Signal::CONT);
     }
 
+    /// The names of those that are connected.
+    pub(crate) fn connections(&self) -> Vec<String> {
+        let told = self.monitored("connz?limit=1000");
+        let names = told["connections"].as_array().unwrap().iter();
+        names.filter_map(|row| Some(row["name"].as_str()?.to_owned())).collect()
+    }
+
+    /// How many connections there were since it started, those that it did not let in too.
+    pub(crate) fn connections_so_far(&self) -> u64 {
+        self.monitored("varz")["total_connections"].as_u64().unwrap()
+    }
+
+    fn monitored(&self, page: &str) -> Value {
+        let url = format!("http://127.0.0.1:{}/{page}", self.monitor);
+        ureq::get(&url).call().unwrap().body_mut().read_json().unwrap()
+    }
+
     /// What it logged.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap_or_default()
@@ -207,7 +226,7 @@ impl Nats {
     }
 
     fn configure(&self, known: bool) {
-        let port = if self.port == 0 { -1 } else { i32::from(self.port) };
+        let [port, monitor] = [self.port, self.monitor].map(|port| if port == 0 { -1 } else { i32::from(port) });
         let place = BusPlace {
             listen: format!("127.0.0.1:{port}"),
             accounts: self.path("accounts"),
@@ -218,7 +237,7 @@ impl Nats {
         // Of an earlier second: at its start a server takes what it is configured with for what is newest, where that is
         // as young as what it was sent.
         let mut config = bus_config(&self.operator, &place, known, Second(now().0 - 60)).unwrap();
-        config.push_str(&format!("ports_file_dir: {:?}\n", self.folder.path()));
+        config.push_str(&format!("ports_file_dir: {:?}\nhttp: \"127.0.0.1:{monitor}\"\n", self.folder.path()));
         fs::write(self.path("nats.conf"), config).unwrap();
     }
 
@@ -231,15 +250,16 @@ impl Nats {
         self.server = Some(started.expect("setpriv (util-linux) is there; tests/run.sh installs what the tests need"));
     }
 
-    /// The port that it took by itself, once it listens.
-    fn port_it_took(&mut self) -> u16 {
+    /// The ports that it took by itself, once it listens: its own, and the one where it tells of itself.
+    fn ports_it_took(&mut self) -> (u16, u16) {
         let server = self.server.as_mut().expect("it runs");
         let file = self.folder.path().join(format!("nats-server_{}.ports", server.id()));
         let began = Instant::now();
         loop {
             let told: Option<Value> = fs::read(&file).ok().and_then(|json| serde_json::from_slice(&json).ok());
-            if let Some(port) = told.and_then(|told| told["nats"][0].as_str()?.rsplit(':').next()?.parse().ok()) {
-                return port;
+            let port = |what: &str| told.as_ref()?[what][0].as_str()?.rsplit(':').next()?.parse().ok();
+            if let (Some(port), Some(monitor)) = (port("nats"), port("monitoring")) {
+                return (port, monitor);
             }
             let ended = server.try_wait().unwrap();
             assert!(ended.is_none(), "nats-server (Debian's package) does not start: {ended:?} {}", self.log());
