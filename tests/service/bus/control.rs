@@ -117,12 +117,65 @@ fn a_newer_start_replaces_an_older_one_and_another_key_does_not() {
     assert!(taken.contains("runner box-2") && taken.contains("runner remove"), "{taken}");
     let renamed = Process { name: Some("box-3"), ..first.again() };
     assert!(desk.register(&rig, &renamed).problem(409, "key-taken").contains("runner box-2"));
-    let core = Process::core();
+}
+
+#[test]
+fn a_core_that_is_removed_while_it_lives_stays_out_and_another_takes_its_place() {
+    let mut desk = Desk::start();
+    let rig = desk.make_rig();
+    let (core, other) = (Process::core(), Process::core());
     let by = desk.admitted(&rig, &core);
-    desk.register(&rig, &Process::core()).problem(409, "name-taken");
+    let taken = desk.register(&rig, &other).problem(409, "name-taken");
+    let registered = format!("whose key {} was registered at 20", core.key.public_key());
+    for says in [registered.as_str(), " UTC", &format!("`thermite control rig remove-core {RIG}`")] {
+        assert!(taken.contains(says), "{says}: {taken}");
+    }
+
     desk.ask("DELETE", &format!("/v1/rigs/{RIG}/core"), &Value::Null).good(200);
+
     block_on(comes_to(&desk, &by, false));
-    desk.register(&rig, &Process::core()).good(200);
+    // It asks at once when it is cut, and when it is started again: neither gives it its place back.
+    let barred = desk.register(&rig, &core).problem(410, "removed");
+    assert!(barred.contains("bus-seed"), "{barred}");
+    desk.register(&rig, &core.again()).problem(410, "removed");
+    desk.register(&rig, &Process { name: Some("box-2"), ..core.again() }).problem(410, "removed");
+    let by = desk.admitted(&rig, &other);
+    block_on(comes_to(&desk, &by, true));
+    desk.kill();
+    desk.start_again();
+    desk.register(&rig, &core.again()).problem(410, "removed");
+    desk.register(&rig, &other).good(200);
+}
+
+#[test]
+fn a_token_that_opens_nothing_is_told_what_it_was_and_who_makes_another() {
+    let desk = Desk::start();
+    let rig = desk.make_rig();
+    let new = json!({"kind": "runner", "rig": RIG, "runner": "box-2"});
+    let made = desk.ask("POST", "/v1/tokens", &new).good(201);
+    let (runner, id) = (made["secret"].as_str().unwrap(), made["token"].as_str().unwrap());
+    let box_2 = Process::runner("box-2");
+    desk.register(runner, &box_2).good(200);
+
+    assert_eq!(desk.say(&["token", "revoke", id]).code, Some(0));
+    let revoked = desk.register(runner, &box_2).problem(401, "wrong-token");
+    desk.ask("DELETE", &format!("/v1/rigs/{RIG}"), &Value::Null).good(200);
+    let removed = desk.register(&rig, &box_2).problem(401, "wrong-token");
+    let nobodys = format!("th_own_{}", "0".repeat(64));
+    let owners = desk.ask_as(&nobodys, "GET", "/v1/rigs", &Value::Null).problem(401, "wrong-token");
+    let lanes = format!("th_lane_{}", "0".repeat(64));
+    let lanes = desk.ask_as(&lanes, "GET", "/v1/rigs", &Value::Null).problem(401, "wrong-token");
+    let misspelt = desk.say(&["token", "revoke", "nope"]);
+
+    assert!(revoked.contains("runner's token") && revoked.contains("token new --rig RIG --runner RUNNER"), "{revoked}");
+    assert!(removed.contains("rig's token") && removed.contains("`thermite control token new --rig RIG`"), "{removed}");
+    assert!(owners.contains("owner's token") && owners.contains("owner-token"), "{owners}");
+    assert!(lanes.contains("no token of control's"), "{lanes}");
+    for told in [revoked, removed] {
+        assert!(!told.contains("owner-token"), "{told}");
+    }
+    assert_eq!(misspelt.code, Some(64));
+    assert!(misspelt.err.contains("`thermite control token list`"), "{misspelt:?}");
 }
 
 #[test]

@@ -58,7 +58,7 @@ Examples:
   thermite control bus-config --accounts /var/lib/nats --cert bus.pem --key bus.key > nats.conf
   thermite control serve --nats-url tls://bus.example:4222 --nats-ca-file ca.pem
   thermite control rig add lab > lab.token
-  thermite control settings lab --runner box-1=judge --runner box-2=lane-1,lane-2
+  thermite control settings lab --runner box-1=judge --runner box-2=shared
   thermite control runners lab
   thermite control runner remove lab box-2
   thermite control history lab
@@ -155,7 +155,7 @@ enum RigWhat {
         #[arg(value_name = "RIG")]
         rig: RigName,
     },
-    /// Make the place of a rig's core free for another process
+    /// Remove a rig's core: its key is barred, its rights end, and another process may take its place
     #[command(name = "remove-core")]
     RemoveCore {
         /// The rig
@@ -214,8 +214,8 @@ enum TokenWhat {
     List,
     /// Revoke a token at once
     Revoke {
-        /// The token's public name
-        #[arg(value_name = "ID")]
+        /// The token's public name, as `thermite control token list` shows it
+        #[arg(value_name = "ID", value_parser = super::token::shown_by("thermite control token list"))]
         token: TokenId,
     },
 }
@@ -365,7 +365,13 @@ fn rig(args: &ControlArgs, what: &RigWhat, client: &ControlClient, say: &Say) ->
         }
         RigWhat::RemoveCore { rig } => {
             let removed: Removed = client.delete(&format!("/v1/rigs/{rig}/core"))?;
-            args.removed(say, &removed, &format!("the place of rig {rig}'s core is free"));
+            args.removed(say, &removed, &format!("the core of rig {rig} is removed; another may take its place"));
+            if !args.json {
+                say.aside(&format!(
+                    "its key is barred; a machine in other hands also has the rig's token: make another (`thermite control \
+                     token new --rig {rig}`), give it to the others, and revoke the old one"
+                ));
+            }
         }
     }
     Ok(exit::OK)
@@ -486,7 +492,7 @@ fn history_line(row: &HistoryRow) -> String {
         },
         Step::RunnerRemoved { runner } => format!("runner {runner} was removed"),
         Step::RunnerListedAgain { runner } => format!("runner {runner}, removed before, was listed again"),
-        Step::CoreRemoved => "the core's place was made free".to_owned(),
+        Step::CoreRemoved => "the core was removed".to_owned(),
     };
     let ago = Span::millis(BootClock.wall_ms().saturating_sub(row.wall_ms));
     format!("{}. {ago} ago, by {}: {what}", row.seq, plain(&row.by))

@@ -19,10 +19,10 @@ use uuid::Uuid;
 use super::authority::{self, Account, BusAuthority, BusFault, Revocations, Second, UserKey};
 use super::no::ControlNo;
 use super::store::{Cut, Store, all, one};
-use super::tokens::{self, By, ControlToken, ControlTokenRow};
+use super::tokens::{self, By, ControlToken, ControlTokenRow, TokenMake};
 use super::words::{
     ControlTokenMade, HistoryRow, ProcessRow, Register, Removed, Report, RigMade, RigRow, RigSettingsAsk,
-    RigSettingsView, Rights, Step,
+    RigSettingsView, Rights, Step, called,
 };
 use crate::bus::subjects::RigName;
 use crate::tokens::TokenId;
@@ -66,6 +66,8 @@ struct Known {
 struct Process {
     key: Option<String>,
     boot: Option<Uuid>,
+    /// When its key was registered; none where that was not kept yet.
+    since_ms: Option<u64>,
     given: Second,
     ends: Second,
     is_barred: bool,
@@ -110,7 +112,7 @@ impl Control {
     /// Where it opens nothing.
     pub fn check(&self, given: &str) -> Result<By, ControlNo> {
         let now = BootClock.wall_ms();
-        let mut checked = Err(ControlNo::WrongToken);
+        let mut checked = Err(ControlNo::WrongToken(TokenMake::Foreign));
         self.store().read(|connection| match tokens::check(connection, given, now) {
             Ok(by) => {
                 checked = Ok(by);
@@ -333,7 +335,8 @@ impl Control {
         Ok(Removed { rig, runner: Some(runner), tokens_ended, rights_ended })
     }
 
-    /// Makes the core's place free for another process: the rights of the one that has it are taken back.
+    /// Removes the core: its key is barred for good and its rights are taken back, so that another process may have its
+    /// place, whether the one that had it still runs, was lost or is in other hands. Done again it is the same.
     ///
     /// # Errors
     /// Where there is no such rig.
@@ -344,9 +347,13 @@ impl Control {
                 control.change(|transaction, now| {
                     let known = find(transaction, &of)?;
                     if let Some(Process { key: Some(key), given, .. }) = process_of(transaction, known.id, CORE)? {
+                        let barred = "INSERT OR REPLACE INTO barred_keys (rig, key, name) VALUES (?1, ?2, ?3)";
+                        transaction.execute(barred, (known.id, &key, CORE))?;
                         revoke(transaction, known.id, &key, given.max(Second(now / 1_000)))?;
-                        let row = "DELETE FROM runners WHERE rig = ?1 AND name = ?2";
-                        transaction.execute(row, (known.id, CORE))?;
+                        for table in ["runners", "starts"] {
+                            let rows = format!("DELETE FROM {table} WHERE rig = ?1 AND name = ?2");
+                            transaction.execute(&rows, (known.id, CORE))?;
+                        }
                         keep(transaction, &of, &by, now, &Step::CoreRemoved)?;
                     }
                     Ok(known.id)
@@ -602,10 +609,6 @@ fn rig_of(opens: &ControlToken) -> Option<&RigName> {
     }
 }
 
-fn called(runner: Option<&ProcessName>) -> String {
-    runner.map_or_else(|| "the core".to_owned(), |runner| format!("runner {runner}"))
-}
-
 fn may_register(by: &By, rig: &RigName, runner: Option<&ProcessName>) -> Result<(), ControlNo> {
     let no = |why: String| Err(ControlNo::NotForThisToken { token: by.token.clone(), why });
     match &by.opens {
@@ -634,12 +637,13 @@ fn find(connection: &Connection, rig: &RigName) -> Done<Known> {
 }
 
 fn process_of(connection: &Connection, rig: i64, name: &str) -> Done<Option<Process>> {
-    let query = "SELECT key, boot, given_s, ends_s, barred_ms FROM runners WHERE rig = ?1 AND name = ?2";
+    let query = "SELECT key, boot, given_s, ends_s, barred_ms, since_ms FROM runners WHERE rig = ?1 AND name = ?2";
     Ok(one(connection, query, (rig, name), |row| {
         let second = |at: usize| row.get::<_, i64>(at).map(|at| Second(at.cast_unsigned()));
         Ok(Process {
             key: row.get(0)?,
             boot: row.get::<_, Option<String>>(1)?.and_then(|boot| boot.parse().ok()),
+            since_ms: row.get::<_, Option<i64>>(5)?.map(i64::cast_unsigned),
             given: second(2)?,
             ends: second(3)?,
             is_barred: row.get::<_, Option<i64>>(4)?.is_some(),
@@ -666,6 +670,9 @@ fn give(
     if known.as_ref().is_some_and(|known| known.is_barred) {
         return no(ControlNo::Barred { rig: rig.clone(), who: called(runner) });
     }
+    if barred_key.as_deref() == Some(CORE) {
+        return no(ControlNo::CoreBarred { rig: rig.clone() });
+    }
     if let Some(name) = barred_key {
         return no(ControlNo::Barred { rig: rig.clone(), who: format!("runner {name}, whose key this is,") });
     }
@@ -675,10 +682,15 @@ fn give(
     }
     let mut is_replaced = false;
     match &known {
-        Some(Process { key: Some(other), ends, .. }) if *other != key => {
+        Some(Process { key: Some(other), ends, since_ms, given, .. }) if *other != key => {
             if *ends > now {
-                let ends_in_s = ends.0 - now.0;
-                return no(ControlNo::NameTaken { rig: rig.clone(), who: called(runner), ends_in_s });
+                return no(ControlNo::NameTaken {
+                    rig: rig.clone(),
+                    runner: runner.cloned(),
+                    key: other.clone(),
+                    since_ms: since_ms.unwrap_or(given.0 * 1_000),
+                    ends_in_s: ends.0 - now.0,
+                });
             }
         }
         Some(Process { key: Some(_), boot: Some(boot), given, .. }) if *boot != ask.boot => {
@@ -708,10 +720,14 @@ fn give(
     let revoked = "SELECT at_s FROM revocations WHERE rig = ?1 AND key = ?2";
     let revoked: Option<i64> = one(transaction, revoked, (id, &key), |row| row.get(0))?;
     let at = revoked.map_or(now, |revoked| Second(revoked.cast_unsigned()).next().max(now));
+    let has_key_since = known.as_ref().filter(|known| known.key.as_ref() == Some(&key)).map(|known| known.since_ms);
+    let since_ms = has_key_since.unwrap_or(Some(now_ms)).map(u64::cast_signed);
+    let (boot, ends) = (ask.boot.to_string(), now.until().0.cast_signed());
     transaction.execute(
-        "INSERT INTO runners (rig, name, key, boot, given_s, ends_s, heard_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
-         ON CONFLICT (rig, name) DO UPDATE SET key = ?3, boot = ?4, given_s = ?5, ends_s = ?6, heard_ms = ?7",
-        (id, name, &key, ask.boot.to_string(), at.0.cast_signed(), now.until().0.cast_signed(), now_ms.cast_signed()),
+        "INSERT INTO runners (rig, name, key, boot, given_s, ends_s, heard_ms, since_ms) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (rig, name) \
+         DO UPDATE SET key = ?3, boot = ?4, given_s = ?5, ends_s = ?6, heard_ms = ?7, since_ms = ?8",
+        (id, name, &key, boot, at.0.cast_signed(), ends, now_ms.cast_signed(), since_ms),
     )?;
     let is_renewal = known.is_some_and(|known| known.key.as_ref() == Some(&key) && known.boot == Some(ask.boot));
     if !is_renewal {

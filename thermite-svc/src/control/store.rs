@@ -17,7 +17,7 @@ pub const LAYOUT: u32 = MIGRATIONS.len() as u32;
 const APPLICATION: i32 = 0x7468_7263;
 
 /// One step each, never changed once published.
-const MIGRATIONS: &[&str] = &[LAYOUT_1];
+const MIGRATIONS: &[&str] = &[LAYOUT_1, LAYOUT_2];
 
 const LAYOUT_1: &str = "
     CREATE TABLE rigs (
@@ -84,6 +84,9 @@ const LAYOUT_1: &str = "
     );
     CREATE INDEX history_rig ON history (rig, seq);
 ";
+
+/// The keys of removed cores are barred, too, under an empty name. Since when a process has its key: milliseconds since 1970; none where it was registered before this layout.
+const LAYOUT_2: &str = "ALTER TABLE runners ADD COLUMN since_ms INTEGER;";
 
 /// The store cannot be opened.
 #[derive(Debug, thiserror::Error)]

@@ -280,8 +280,13 @@ pub enum Step {
         /// The runner.
         runner: ProcessName,
     },
-    /// The core's place was made free for another.
+    /// The core was removed: its key is barred, and its place is free for another.
     CoreRemoved,
+}
+
+/// A process as sentences name it: `runner box-2`, `the core`.
+pub(super) fn called(runner: Option<&ProcessName>) -> String {
+    runner.map_or_else(|| "the core".to_owned(), |runner| format!("runner {runner}"))
 }
 
 /// What a core says over the bus, every few seconds and at changes.
