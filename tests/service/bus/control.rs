@@ -366,6 +366,52 @@ fn settings_reach_a_core_that_is_there_at_once_and_one_that_comes_later_through_
 }
 
 #[test]
+fn a_rig_that_has_what_control_set_last_and_says_otherwise_was_set_itself() {
+    let desk = Desk::start();
+    let rig = desk.make_rig();
+    let by = desk.admitted(&rig, &Process::core());
+    desk.ask("PUT", &settings_path(), &json!({"runners": [{"name": "box-2", "pools": ["judge"]}], "workers": 3})).good(200);
+    let report = |taken: u64, names: &[&str]| {
+        let has = runners(names);
+        serde_json::to_vec(&json!({"version": 1, "taken": taken, "has": has, "rig": {}})).unwrap()
+    };
+    let settings = || desk.get(&settings_path());
+    block_on(async {
+        comes_to(&desk, &by, true).await;
+        let core = desk.nats.connect(&by).await;
+        let mut given = core.subscribe(format!("rig.{RIG}.settings")).await.unwrap();
+
+        // One that has not taken them yet says nothing against them.
+        reported(&core, report(0, &["box-9"]), "is answered with them", || {
+            desk.get(&format!("/v1/rigs/{RIG}"))["reported_ago_ms"].is_u64()
+        })
+        .await;
+        let first = next(&mut given).await;
+        let before = settings();
+        reported(&core, report(1, &["box-2"]), "of the same", || settings()["taken"] == 1).await;
+        let same = settings();
+        reported(&core, report(1, &["box-3", "box-2"]), "is taken over", || settings()["revision"] == 2).await;
+        let after = settings();
+        let second = loop {
+            let given = next(&mut given).await;
+            if given["revision"] == 2 {
+                break given;
+            }
+        };
+        // A runner that was removed stays so, whatever the rig lists.
+        desk.ask("DELETE", &format!("/v1/rigs/{RIG}/runners/box-3"), &Value::Null).good(200);
+        reported(&core, report(3, &["box-3"]), "is taken over", || settings()["revision"] == 4).await;
+
+        assert_eq!((&first["from_rig"], &before["runners"][0]["name"]), (&json!(false), &json!("box-2")));
+        assert_eq!((&same["revision"], &same["from_rig"]), (&json!(1), &json!(false)));
+        assert_eq!((&after["runners"], &after["workers"]), (&runners(&["box-3", "box-2"])["runners"], &json!(3)));
+        assert_eq!((&after["from_rig"], &second["from_rig"]), (&json!(true), &json!(true)));
+    });
+    let box_3 = Process::runner("box-3");
+    desk.register(&rig, &box_3).problem(410, "removed");
+}
+
+#[test]
 fn a_kill_of_control_at_any_moment_loses_nothing_that_it_answered() {
     let mut luck = Luck::seeded(5_007);
     let mut desk = Desk::start();

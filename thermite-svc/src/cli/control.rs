@@ -399,7 +399,8 @@ fn settings(args: &ControlArgs, asked: &SettingsArgs, client: &ControlClient, sa
     } else {
         format!("the rig has revision {}", view.taken)
     };
-    say.line(&format!("revision {}; {taken}", view.revision));
+    let whence = if view.from_rig { ", set at the rig itself" } else { "" };
+    say.line(&format!("revision {}{whence}; {taken}", view.revision));
     for runner in &view.settings.runners {
         say.line(&format!("{}: {}", runner.name, runner.pools.join(", ")));
     }

@@ -216,7 +216,8 @@ async fn link(control: Arc<Control>, place: BusPlace, rig: RigName) {
         let is_news = newest.revision > given;
         if newest.revision > newest.taken && (is_news || is_report) && client.connection_state() == State::Connected {
             let revision = newest.revision;
-            let document = Given { version: DOCUMENT_VERSION, revision, settings: newest.settings };
+            let from_rig = newest.from_rig;
+            let document = Given { version: DOCUMENT_VERSION, revision, from_rig, settings: newest.settings };
             let bytes = serde_json::to_vec(&document).expect("settings have JSON");
             match client.publish(rig.settings(), bytes.into()).await {
                 Ok(()) => given = revision,

@@ -258,7 +258,7 @@ impl Control {
                     keep(transaction, rig, by, now, &Step::RunnerListedAgain { runner })?;
                 }
             }
-            set_to(transaction, &known, rig, by, now, settings.clone())
+            set_to(transaction, &known, rig, Setter::Control(by), now, settings.clone())
         })?;
         info!(%rig, revision = view.revision, by = %by.token, "settings were set");
         self.changed();
@@ -324,7 +324,7 @@ impl Control {
                         keep(transaction, &of, &by, now, &Step::RunnerRemoved { runner: process.clone() })?;
                     }
                     if was_listed {
-                        set_to(transaction, &known, &of, &by, now, settings)?;
+                        set_to(transaction, &known, &of, Setter::Control(&by), now, settings)?;
                     }
                     Ok((known.id, tokens_ended))
                 })
@@ -469,7 +469,8 @@ impl Control {
         Ok(())
     }
 
-    /// Hears what a core says of its rig.
+    /// Hears what a core says of its rig. Where it has control's newest settings and is set otherwise, somebody has set
+    /// them at the rig itself: the latest wins (rule E8), and they become control's.
     ///
     /// # Errors
     /// Where there is no such rig, or the store does not take it.
@@ -481,6 +482,18 @@ impl Control {
             heard.insert(rig.clone(), now).map(|heard| heard.report.refused)
         };
         let is_news = report.refused.is_some() && before.flatten() != report.refused;
+        if let Some(settings) = set_there(&known.settings, &report) {
+            let view = self.change(|transaction, now| {
+                let known = find(transaction, rig)?;
+                // They may have been set here since.
+                let is_set_there = set_there(&known.settings, &report).is_some();
+                is_set_there.then(|| set_to(transaction, &known, rig, Setter::Rig, now, settings)).transpose()
+            })?;
+            if let Some(view) = view {
+                info!(%rig, revision = view.revision, "settings that were set at the rig itself are taken over");
+                self.changed();
+            }
+        }
         if report.taken == known.settings.taken && !is_news {
             return Ok(());
         }
@@ -491,7 +504,7 @@ impl Control {
                 Some((revision, why)) => Step::SettingsRefused { revision, why },
                 None => Step::SettingsTaken { revision: report.taken },
             };
-            note(transaction, rig, "rig", now, &step)
+            note(transaction, rig, BY_RIG, now, &step)
         })
     }
 
@@ -600,6 +613,8 @@ impl Control {
 
 /// The name under which the core's key is kept: no runner's.
 const CORE: &str = "";
+/// Who took a step that a rig's core told of.
+const BY_RIG: &str = "rig";
 const LIVE_RIGS: &str = "SELECT count(*) FROM rigs WHERE removed_ms IS NULL";
 
 fn rig_of(opens: &ControlToken) -> Option<&RigName> {
@@ -625,15 +640,16 @@ fn may_register(by: &By, rig: &RigName, runner: Option<&ProcessName>) -> Result<
 }
 
 fn find(connection: &Connection, rig: &RigName) -> Done<Known> {
-    let query = "SELECT id, revision, taken, settings, made_ms FROM rigs WHERE name = ?1 AND removed_ms IS NULL";
+    let query =
+        "SELECT id, revision, taken, settings, made_ms, from_rig FROM rigs WHERE name = ?1 AND removed_ms IS NULL";
     let found = one(connection, query, [rig.as_str()], |row| {
         let number = |at: usize| row.get::<_, i64>(at).map(i64::cast_unsigned);
-        Ok((row.get(0)?, number(1)?, number(2)?, row.get::<_, String>(3)?, number(4)?))
+        Ok((row.get(0)?, number(1)?, number(2)?, row.get::<_, String>(3)?, number(4)?, row.get(5)?))
     })?;
-    let (id, revision, taken, settings, made_ms) = found.ok_or_else(|| Cut::No(ControlNo::UnknownRig(rig.clone())))?;
+    let (id, revision, taken, settings, made_ms, from_rig) = found.ok_or_else(|| Cut::No(ControlNo::UnknownRig(rig.clone())))?;
     let settings = serde_json::from_str(&settings)
         .map_err(|cause| Cut::No(ControlNo::Failed(format!("the settings of rig {rig} cannot be read: {cause}"))))?;
-    Ok(Known { id, settings: RigSettingsView { revision, taken, settings }, made_ms })
+    Ok(Known { id, settings: RigSettingsView { revision, taken, from_rig, settings }, made_ms })
 }
 
 fn process_of(connection: &Connection, rig: i64, name: &str) -> Done<Option<Process>> {
@@ -805,19 +821,44 @@ fn account_of(connection: &Connection, id: i64) -> Done<Account> {
     Ok(Account { rig, key, signing, revocations })
 }
 
+/// Who sets a rig's settings.
+#[derive(Clone, Copy)]
+enum Setter<'a> {
+    /// Somebody at control.
+    Control(&'a By),
+    /// Somebody at the rig itself.
+    Rig,
+}
+
 fn set_to(
     transaction: &Transaction<'_>,
     known: &Known,
     rig: &RigName,
-    by: &By,
+    setter: Setter<'_>,
     now_ms: u64,
     settings: RigSettingsAsk,
 ) -> Done<RigSettingsView> {
     let revision = known.settings.revision + 1;
-    let update = "UPDATE rigs SET revision = ?2, settings = ?3 WHERE id = ?1";
-    transaction.execute(update, (known.id, revision.cast_signed(), json(&settings)))?;
-    keep(transaction, rig, by, now_ms, &Step::SettingsSet { revision, settings: settings.clone() })?;
-    Ok(RigSettingsView { revision, taken: known.settings.taken, settings })
+    let (by, from_rig) = match setter {
+        Setter::Control(by) => (by.token.to_string(), false),
+        Setter::Rig => (BY_RIG.to_owned(), true),
+    };
+    let update = "UPDATE rigs SET revision = ?2, settings = ?3, from_rig = ?4 WHERE id = ?1";
+    transaction.execute(update, (known.id, revision.cast_signed(), json(&settings), from_rig))?;
+    note(transaction, rig, &by, now_ms, &Step::SettingsSet { revision, settings: settings.clone() })?;
+    Ok(RigSettingsView { revision, taken: known.settings.taken, from_rig, settings })
+}
+
+/// What a rig that has control's newest settings is set to, where that is something else.
+fn set_there(known: &RigSettingsView, report: &Report) -> Option<RigSettingsAsk> {
+    let has = report.has.as_ref().filter(|_| report.taken == known.revision)?;
+    // Read as lists: what can be written in two ways is one.
+    let list = runners::parse(&has.runners).ok()?;
+    let gpus = known.settings.gpus.as_ref().map(|gpus| has.gpus.as_ref().unwrap_or(gpus).clone());
+    if runners::parse(&known.settings.runners).is_ok_and(|set| set == list) && gpus == known.settings.gpus {
+        return None;
+    }
+    Some(RigSettingsAsk { runners: has.runners.clone(), gpus, workers: known.settings.workers })
 }
 
 fn keep(transaction: &Transaction<'_>, rig: &RigName, by: &By, now_ms: u64, step: &Step) -> Done<()> {

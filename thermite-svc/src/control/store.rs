@@ -85,8 +85,11 @@ const LAYOUT_1: &str = "
     CREATE INDEX history_rig ON history (rig, seq);
 ";
 
-/// The keys of removed cores are barred, too, under an empty name. Since when a process has its key: milliseconds since 1970; none where it was registered before this layout.
-const LAYOUT_2: &str = "ALTER TABLE runners ADD COLUMN since_ms INTEGER;";
+/// The keys of removed cores are barred, too, under an empty name.
+const LAYOUT_2: &str = "
+    ALTER TABLE runners ADD COLUMN since_ms INTEGER;  -- when its key was registered; none before this layout
+    ALTER TABLE rigs ADD COLUMN from_rig INTEGER NOT NULL DEFAULT 0;  -- whether its settings were set at the rig itself
+";
 
 /// The store cannot be opened.
 #[derive(Debug, thiserror::Error)]
