@@ -13,6 +13,7 @@ mod harness;
 mod link;
 pub(crate) mod nats;
 mod plain_nats;
+mod private_ca;
 mod processes;
 mod rights;
 mod settings;

@@ -22,6 +22,7 @@ use thermite_svc::control::words::{
 };
 use thermite_svc::folder::{DataFolder, OWNER_TOKEN};
 use thermite_svc::plain::plain;
+use thermite_svc::settings::bus::control_tls;
 use thermite_svc::settings::{SettingFault, rig_url};
 use thermite_svc::tokens::TokenId;
 
@@ -45,8 +46,8 @@ pub(crate) struct ControlArgs {
     /// The file with the token [default: the owner's, in control's data folder]
     #[arg(long, global = true, value_name = "FILE", env = "THERMITE_CONTROL_TOKEN_FILE", hide_env = true)]
     token_file: Option<PathBuf>,
-    /// The file with the certificates that control's own is checked against [default: the system's]
-    #[arg(long, global = true, value_name = "FILE")]
+    /// The file with certificates (PEM) that control's own is checked against, beside the platform's
+    #[arg(long, global = true, value_name = "FILE", env = "THERMITE_CONTROL_CA_FILE", hide_env = true)]
     ca_file: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long, global = true)]
@@ -256,8 +257,10 @@ impl ControlArgs {
         })?;
         let token_file = self.token_file.clone().filter(|file| !file.as_os_str().is_empty());
         let folder = control_folder(self.data.clone(), &environment)?;
-        let ca_file = self.ca_file.clone();
-        Ok(ControlClient::open(&ControlPlace { url, token_file, ca_file, folder })?)
+        let ca_file = self.ca_file.clone().filter(|file| !file.as_os_str().is_empty());
+        let is_asked_for = ca_file.is_some() || url.as_deref().is_some_and(|url| url.starts_with("https:"));
+        let tls = is_asked_for.then(|| control_tls(ca_file.as_deref())).transpose()?;
+        Ok(ControlClient::open(&ControlPlace { url, token_file, tls, folder })?)
     }
 
     fn rows<T: serde::Serialize>(&self, say: &Say, name: &str, rows: &[T], line: impl Fn(&T) -> String) {

@@ -6,6 +6,20 @@ use std::path::Path;
 use rustls::RootCertStore;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
+/// What is said where control's certificate is not believed.
+pub const CHECKED_AGAINST: &str =
+    "it was checked against the platform's roots and those of the file that THERMITE_CONTROL_CA_FILE names";
+
+/// Whether the other side was there, and its certificate is not believed.
+pub fn is_disbelief(error: &ureq::Error) -> bool {
+    let cause = match error {
+        ureq::Error::Rustls(cause) => Some(cause),
+        ureq::Error::Io(cause) => cause.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>()),
+        _ => None,
+    };
+    matches!(cause, Some(rustls::Error::InvalidCertificate(_)))
+}
+
 /// The certificates of a file (PEM), all of which must be ones.
 ///
 /// # Errors
