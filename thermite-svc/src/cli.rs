@@ -20,7 +20,7 @@ mod man;
 mod noise;
 mod replay;
 mod run;
-pub(crate) mod runners;
+mod runners;
 mod runs;
 pub(crate) mod say;
 mod serve;
