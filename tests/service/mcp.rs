@@ -78,7 +78,7 @@ fn the_door_is_a_lanes_and_nobody_elses() {
 
     bare.problem(401, "no-token");
     let detail = owner.problem(403, "not-for-this-token");
-    assert!(detail.contains("thermite token make --lane"), "{detail}");
+    assert!(detail.contains("thermite token new --kind lane --lane"), "{detail}");
     assert!(!detail.contains(&rig.token), "{detail}");
 }
 

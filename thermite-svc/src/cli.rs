@@ -8,6 +8,8 @@ mod cancel;
 mod completions;
 mod control;
 mod doctor;
+#[cfg(test)]
+mod documented;
 pub(crate) mod exit;
 mod exit_codes;
 mod find;
