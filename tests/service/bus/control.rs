@@ -370,7 +370,8 @@ fn a_rig_that_has_what_control_set_last_and_says_otherwise_was_set_itself() {
     let desk = Desk::start();
     let rig = desk.make_rig();
     let by = desk.admitted(&rig, &Process::core());
-    desk.ask("PUT", &settings_path(), &json!({"runners": [{"name": "box-2", "pools": ["judge"]}], "workers": 3})).good(200);
+    desk.ask("PUT", &settings_path(), &json!({"runners": [{"name": "box-2", "pools": ["judge"]}], "workers": 3}))
+        .good(200);
     let report = |taken: u64, names: &[&str]| {
         let has = runners(names);
         serde_json::to_vec(&json!({"version": 1, "taken": taken, "has": has, "rig": {}})).unwrap()

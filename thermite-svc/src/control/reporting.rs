@@ -126,8 +126,7 @@ impl Reporter {
         let has = self.set_to().await;
         let whole = serde_json::to_value(&view).expect("a view has JSON");
         let (taken, refused) = (self.taken, self.refused.clone());
-        let report =
-            |rig| Report { version: DOCUMENT_VERSION, taken, has: has.clone(), refused: refused.clone(), rig };
+        let report = |rig| Report { version: DOCUMENT_VERSION, taken, has: has.clone(), refused: refused.clone(), rig };
         let bytes = |rig: Value| serde_json::to_vec(&report(rig)).expect("a report has JSON");
         let mut document = bytes(whole.clone());
         if document.len() > limits::REPORT_BYTES_MAX {

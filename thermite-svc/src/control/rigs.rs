@@ -646,7 +646,8 @@ fn find(connection: &Connection, rig: &RigName) -> Done<Known> {
         let number = |at: usize| row.get::<_, i64>(at).map(i64::cast_unsigned);
         Ok((row.get(0)?, number(1)?, number(2)?, row.get::<_, String>(3)?, number(4)?, row.get(5)?))
     })?;
-    let (id, revision, taken, settings, made_ms, from_rig) = found.ok_or_else(|| Cut::No(ControlNo::UnknownRig(rig.clone())))?;
+    let (id, revision, taken, settings, made_ms, from_rig) =
+        found.ok_or_else(|| Cut::No(ControlNo::UnknownRig(rig.clone())))?;
     let settings = serde_json::from_str(&settings)
         .map_err(|cause| Cut::No(ControlNo::Failed(format!("the settings of rig {rig} cannot be read: {cause}"))))?;
     Ok(Known { id, settings: RigSettingsView { revision, taken, from_rig, settings }, made_ms })

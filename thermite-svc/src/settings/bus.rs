@@ -186,7 +186,8 @@ impl CoreBus {
                 return Err(fault(ROLE, other, expected));
             }
         }
-        let is_set = [CONTROL, TOKEN_FILE, CONTROL_CA_FILE, NATS, CA_FILE].into_iter().any(|name| environment(name).is_some());
+        let is_set =
+            [CONTROL, TOKEN_FILE, CONTROL_CA_FILE, NATS, CA_FILE].into_iter().any(|name| environment(name).is_some());
         if !is_set {
             return Ok(None);
         }
