@@ -141,7 +141,7 @@ def owners(rig):
         OPENER.open(request, timeout=60)
     except urllib.error.HTTPError as no:
         said = no.read().decode()
-        check(no.code == 403 and "thermite token make --lane" in said, "an owner's token is told the way", said)
+        check(no.code == 403 and "thermite token new --kind lane --lane" in said, "an owner's token is told the way", said)
     else:
         raise SystemExit("an owner's token opened the door for agents")
 

@@ -14,9 +14,11 @@ mod link;
 pub(crate) mod nats;
 mod nats_process;
 mod plain_nats;
+mod private_ca;
 mod processes;
 mod rights;
 mod settings;
+mod taken_back;
 mod whole_rig;
 mod wire;
 

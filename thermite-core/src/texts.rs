@@ -56,6 +56,12 @@ pub fn day(wall_ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}")
 }
 
+/// A moment's minute in UTC, such as `2026-03-01 14:05 UTC`, from milliseconds since 1970.
+pub fn minute(wall_ms: u64) -> String {
+    let second = wall_ms / 1_000 % 86_400;
+    format!("{} {:02}:{:02} UTC", day(wall_ms), second / 3_600, second % 3_600 / 60)
+}
+
 /// Rule D3: why a block is thrown away.
 pub fn throw_cause(cause: &ThrowCause) -> String {
     match cause {

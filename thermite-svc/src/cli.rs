@@ -8,6 +8,8 @@ mod cancel;
 mod completions;
 mod control;
 mod doctor;
+#[cfg(test)]
+mod documented;
 pub(crate) mod exit;
 mod exit_codes;
 mod find;
@@ -20,7 +22,7 @@ mod man;
 mod noise;
 mod replay;
 mod run;
-pub(crate) mod runners;
+mod runners;
 mod runs;
 pub(crate) mod say;
 mod serve;

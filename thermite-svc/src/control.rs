@@ -15,4 +15,5 @@ pub mod server;
 pub mod settings;
 pub mod store;
 pub mod tokens;
+pub mod trust;
 pub mod words;

@@ -18,6 +18,7 @@ pub mod new_split;
 pub mod plain;
 pub mod records;
 pub mod report;
+pub mod runner_lines;
 pub mod serve;
 pub mod server;
 pub mod settings;

@@ -72,7 +72,11 @@ impl std::str::FromStr for TokenId {
         let kinds = ["own-", "lane-", "rig-", "run-"];
         let hash = kinds.into_iter().find_map(|kind| text.strip_prefix(kind)).unwrap_or_default();
         let fits = (8..=16).contains(&hash.len()) && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if fits { Ok(TokenId(text.to_owned())) } else { Err("it is spelt as `thermite token list` shows it") }
+        if fits {
+            Ok(TokenId(text.to_owned()))
+        } else {
+            Err("it is spelt as the list of tokens shows it, such as own-0123456789abcdef")
+        }
     }
 }
 

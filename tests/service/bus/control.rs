@@ -117,12 +117,65 @@ fn a_newer_start_replaces_an_older_one_and_another_key_does_not() {
     assert!(taken.contains("runner box-2") && taken.contains("runner remove"), "{taken}");
     let renamed = Process { name: Some("box-3"), ..first.again() };
     assert!(desk.register(&rig, &renamed).problem(409, "key-taken").contains("runner box-2"));
-    let core = Process::core();
+}
+
+#[test]
+fn a_core_that_is_removed_while_it_lives_stays_out_and_another_takes_its_place() {
+    let mut desk = Desk::start();
+    let rig = desk.make_rig();
+    let (core, other) = (Process::core(), Process::core());
     let by = desk.admitted(&rig, &core);
-    desk.register(&rig, &Process::core()).problem(409, "name-taken");
+    let taken = desk.register(&rig, &other).problem(409, "name-taken");
+    let registered = format!("whose key {} was registered at 20", core.key.public_key());
+    for says in [registered.as_str(), " UTC", &format!("`thermite control rig remove-core {RIG}`")] {
+        assert!(taken.contains(says), "{says}: {taken}");
+    }
+
     desk.ask("DELETE", &format!("/v1/rigs/{RIG}/core"), &Value::Null).good(200);
+
     block_on(comes_to(&desk, &by, false));
-    desk.register(&rig, &Process::core()).good(200);
+    // It asks at once when it is cut, and when it is started again: neither gives it its place back.
+    let barred = desk.register(&rig, &core).problem(410, "removed");
+    assert!(barred.contains("bus-seed"), "{barred}");
+    desk.register(&rig, &core.again()).problem(410, "removed");
+    desk.register(&rig, &Process { name: Some("box-2"), ..core.again() }).problem(410, "removed");
+    let by = desk.admitted(&rig, &other);
+    block_on(comes_to(&desk, &by, true));
+    desk.kill();
+    desk.start_again();
+    desk.register(&rig, &core.again()).problem(410, "removed");
+    desk.register(&rig, &other).good(200);
+}
+
+#[test]
+fn a_token_that_opens_nothing_is_told_what_it_was_and_who_makes_another() {
+    let desk = Desk::start();
+    let rig = desk.make_rig();
+    let new = json!({"kind": "runner", "rig": RIG, "runner": "box-2"});
+    let made = desk.ask("POST", "/v1/tokens", &new).good(201);
+    let (runner, id) = (made["secret"].as_str().unwrap(), made["token"].as_str().unwrap());
+    let box_2 = Process::runner("box-2");
+    desk.register(runner, &box_2).good(200);
+
+    assert_eq!(desk.say(&["token", "revoke", id]).code, Some(0));
+    let revoked = desk.register(runner, &box_2).problem(401, "wrong-token");
+    desk.ask("DELETE", &format!("/v1/rigs/{RIG}"), &Value::Null).good(200);
+    let removed = desk.register(&rig, &box_2).problem(401, "wrong-token");
+    let nobodys = format!("th_own_{}", "0".repeat(64));
+    let owners = desk.ask_as(&nobodys, "GET", "/v1/rigs", &Value::Null).problem(401, "wrong-token");
+    let lanes = format!("th_lane_{}", "0".repeat(64));
+    let lanes = desk.ask_as(&lanes, "GET", "/v1/rigs", &Value::Null).problem(401, "wrong-token");
+    let misspelt = desk.say(&["token", "revoke", "nope"]);
+
+    assert!(revoked.contains("runner's token") && revoked.contains("token new --rig RIG --runner RUNNER"), "{revoked}");
+    assert!(removed.contains("rig's token") && removed.contains("`thermite control token new --rig RIG`"), "{removed}");
+    assert!(owners.contains("owner's token") && owners.contains("owner-token"), "{owners}");
+    assert!(lanes.contains("no token of control's"), "{lanes}");
+    for told in [revoked, removed] {
+        assert!(!told.contains("owner-token"), "{told}");
+    }
+    assert_eq!(misspelt.code, Some(64));
+    assert!(misspelt.err.contains("`thermite control token list`"), "{misspelt:?}");
 }
 
 #[test]
@@ -310,6 +363,53 @@ fn settings_reach_a_core_that_is_there_at_once_and_one_that_comes_later_through_
         let kept = || desk.get(&format!("/v1/rigs/{RIG}/history")).to_string().contains("too many");
         reported(&core, serde_json::to_vec(&refused).unwrap(), "is kept as refused", kept).await;
     });
+}
+
+#[test]
+fn a_rig_that_has_what_control_set_last_and_says_otherwise_was_set_itself() {
+    let desk = Desk::start();
+    let rig = desk.make_rig();
+    let by = desk.admitted(&rig, &Process::core());
+    desk.ask("PUT", &settings_path(), &json!({"runners": [{"name": "box-2", "pools": ["judge"]}], "workers": 3}))
+        .good(200);
+    let report = |taken: u64, names: &[&str]| {
+        let has = runners(names);
+        serde_json::to_vec(&json!({"version": 1, "taken": taken, "has": has, "rig": {}})).unwrap()
+    };
+    let settings = || desk.get(&settings_path());
+    block_on(async {
+        comes_to(&desk, &by, true).await;
+        let core = desk.nats.connect(&by).await;
+        let mut given = core.subscribe(format!("rig.{RIG}.settings")).await.unwrap();
+
+        // One that has not taken them yet says nothing against them.
+        reported(&core, report(0, &["box-9"]), "is answered with them", || {
+            desk.get(&format!("/v1/rigs/{RIG}"))["reported_ago_ms"].is_u64()
+        })
+        .await;
+        let first = next(&mut given).await;
+        let before = settings();
+        reported(&core, report(1, &["box-2"]), "of the same", || settings()["taken"] == 1).await;
+        let same = settings();
+        reported(&core, report(1, &["box-3", "box-2"]), "is taken over", || settings()["revision"] == 2).await;
+        let after = settings();
+        let second = loop {
+            let given = next(&mut given).await;
+            if given["revision"] == 2 {
+                break given;
+            }
+        };
+        // A runner that was removed stays so, whatever the rig lists.
+        desk.ask("DELETE", &format!("/v1/rigs/{RIG}/runners/box-3"), &Value::Null).good(200);
+        reported(&core, report(3, &["box-3"]), "is taken over", || settings()["revision"] == 4).await;
+
+        assert_eq!((&first["from_rig"], &before["runners"][0]["name"]), (&json!(false), &json!("box-2")));
+        assert_eq!((&same["revision"], &same["from_rig"]), (&json!(1), &json!(false)));
+        assert_eq!((&after["runners"], &after["workers"]), (&runners(&["box-3", "box-2"])["runners"], &json!(3)));
+        assert_eq!((&after["from_rig"], &second["from_rig"]), (&json!(true), &json!(true)));
+    });
+    let box_3 = Process::runner("box-3");
+    desk.register(&rig, &box_3).problem(410, "removed");
 }
 
 #[test]

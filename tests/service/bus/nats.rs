@@ -21,6 +21,8 @@ pub(crate) const RIG: &str = "lab";
 /// A server, and the operator whose word it takes.
 pub(crate) struct Nats {
     process: NatsProcess,
+    /// The port where it tells of itself.
+    monitor: u16,
     operator: Operator,
     account: Account,
 }
@@ -57,11 +59,12 @@ impl Nats {
         let folder = tempfile::tempdir().unwrap();
         certificates(folder.path());
         let known = if known { Some(&account) } else { None };
-        configure(folder.path(), -1, &operator, known);
-        let process = NatsProcess::start(folder, |_, folder| vec!["--config".into(), folder.join("nats.conf").into()]);
+        configure(folder.path(), (-1, -1), &operator, known);
+        let mut process = NatsProcess::start(folder, |_, folder| vec!["--config".into(), folder.join("nats.conf").into()]);
         // It comes back where it was.
-        configure(process.folder(), i32::from(process.port()), &operator, known);
-        Nats { process, operator, account }
+        let monitor = process.port_of("monitoring");
+        configure(process.folder(), (process.port().into(), monitor.into()), &operator, known);
+        Nats { process, monitor, operator, account }
     }
 
     /// Its address.
@@ -152,6 +155,23 @@ impl Nats {
     pub(crate) fn forget_accounts(&self) {
         fs::remove_dir_all(self.path("accounts")).unwrap();
     }
+
+    /// The names of those that are connected.
+    pub(crate) fn connections(&self) -> Vec<String> {
+        let told = self.monitored("connz?limit=1000");
+        let names = told["connections"].as_array().unwrap().iter();
+        names.filter_map(|row| Some(row["name"].as_str()?.to_owned())).collect()
+    }
+
+    /// How many connections there were since it started, those that it did not let in too.
+    pub(crate) fn connections_so_far(&self) -> u64 {
+        self.monitored("varz")["total_connections"].as_u64().unwrap()
+    }
+
+    fn monitored(&self, page: &str) -> Value {
+        let url = format!("http://127.0.0.1:{}/{page}", self.monitor);
+        ureq::get(&url).call().unwrap().body_mut().read_json().unwrap()
+    }
 }
 
 impl Deref for Nats {
@@ -168,8 +188,8 @@ impl DerefMut for Nats {
     }
 }
 
-/// Writes what a server in that folder is told.
-fn configure(folder: &Path, port: i32, operator: &Operator, known: Option<&Account>) {
+/// Writes what a server in that folder is told: where it listens and where it tells of itself (-1: at a free port).
+fn configure(folder: &Path, (port, monitor): (i32, i32), operator: &Operator, known: Option<&Account>) {
     let place = BusPlace {
         listen: format!("127.0.0.1:{port}"),
         accounts: folder.join("accounts"),
@@ -180,7 +200,7 @@ fn configure(folder: &Path, port: i32, operator: &Operator, known: Option<&Accou
     // Of an earlier second: at its start a server takes what it is configured with for what is newest, where that is
     // as young as what it was sent.
     let mut config = bus_config(operator, &place, &known, Second(now().0 - 60)).unwrap();
-    config.push_str(&format!("ports_file_dir: {folder:?}\n"));
+    config.push_str(&format!("ports_file_dir: {folder:?}\nhttp: \"127.0.0.1:{monitor}\"\n"));
     fs::write(folder.join("nats.conf"), config).unwrap();
 }
 

@@ -29,7 +29,7 @@ impl NatsProcess {
     pub(crate) fn start(folder: tempfile::TempDir, arguments: Arguments) -> NatsProcess {
         let mut process = NatsProcess { folder, arguments, server: None, port: 0 };
         process.run();
-        process.port = process.port_it_took();
+        process.port = process.port_of("nats");
         process
     }
 
@@ -102,14 +102,14 @@ impl NatsProcess {
         self.server = Some(started.expect("setpriv (util-linux) is there; tests/run.sh installs what the tests need"));
     }
 
-    /// The port that it took by itself, once it listens.
-    fn port_it_took(&mut self) -> u16 {
+    /// The port that it took by itself for that, in the words of its ports file, once it listens.
+    pub(crate) fn port_of(&mut self, what: &str) -> u16 {
         let server = self.server.as_mut().expect("it runs");
         let file = self.folder.path().join(format!("nats-server_{}.ports", server.id()));
         let began = Instant::now();
         loop {
             let told: Option<Value> = fs::read(&file).ok().and_then(|json| serde_json::from_slice(&json).ok());
-            if let Some(port) = told.and_then(|told| told["nats"][0].as_str()?.rsplit(':').next()?.parse().ok()) {
+            if let Some(port) = told.and_then(|told| told[what][0].as_str()?.rsplit(':').next()?.parse().ok()) {
                 return port;
             }
             let ended = server.try_wait().unwrap();

@@ -95,6 +95,18 @@ const WRONG_OF_SUPERVISOR: &[(&str, Option<&str>, &str)] = &[
          its one line",
     ),
     (
+        "THERMITE_CONTROL_CA_FILE",
+        Some("PLACE/none"),
+        "THERMITE_CONTROL_CA_FILE is PLACE/none, which cannot be read (No such file or directory (os error 2)); it must be \
+         a file with the certificates (PEM) that control's own is checked against",
+    ),
+    (
+        "THERMITE_CONTROL_CA_FILE",
+        Some("PLACE/token"),
+        "THERMITE_CONTROL_CA_FILE is PLACE/token, which holds no certificate; it must be a file with the certificates \
+         (PEM) that control's own is checked against",
+    ),
+    (
         "THERMITE_NATS_URL",
         Some("bus.example:4222"),
         "THERMITE_NATS_URL is bus.example:4222; it must be the bus's address, such as tls://bus.example:4222",

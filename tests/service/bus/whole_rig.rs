@@ -153,3 +153,35 @@ fn a_runner_that_is_not_heard_is_away_and_works_again_once_it_is() {
     fleet.until_free(&["box-1/1".to_owned()]);
     fleet.end();
 }
+
+#[test]
+fn runners_that_are_set_at_the_rig_itself_become_controls_and_the_latest_wins() {
+    let Some(mut fleet) = Fleet::start(&[("box-1", "judge"), ("box-2", "judge")]) else { return };
+    let settings = |fleet: &Fleet| fleet.desk.get(&format!("/v1/rigs/{RIG}/settings"));
+    let before = settings(&fleet)["revision"].as_u64().unwrap();
+
+    let set = fleet.house.say(&["runners", "set", "box-1=shared", "box-2=judge"]);
+    assert_eq!(set.code, Some(0), "{set:?}");
+    let list = json!([{ "name": "box-1", "pools": ["shared"] }, { "name": "box-2", "pools": ["judge"] }]);
+    until("control has the list that the rig was given, and the rig is told so", || {
+        let told = settings(&fleet);
+        told["runners"] == list && told["taken"] == told["revision"]
+    });
+    let taken_over = settings(&fleet);
+    let shown = fleet.desk.say(&["settings", RIG]);
+    let steps = fleet.desk.get(&format!("/v1/rigs/{RIG}/history"));
+
+    assert_eq!((taken_over["revision"].as_u64(), &taken_over["from_rig"]), (Some(before + 1), &json!(true)));
+    assert!(shown.out.starts_with(&format!("revision {}, set at the rig itself; the rig has them\n", before + 1)));
+    let set_by = |step: &&Value| step["step"] == "settings_set" && step["by"] == "rig";
+    assert_eq!(steps.as_array().unwrap().iter().filter(set_by).count(), 1, "{steps}");
+    assert_eq!(fleet.house.get("/v1/rig/runners")["asked"], list, "what came back changed nothing");
+    // What is set at control later is in force there, and stays.
+    fleet.set_pools(&[("box-1", "judge"), ("box-2", "lane-1")]);
+    until("the rig says that it has them", || {
+        let told = settings(&fleet);
+        told["taken"] == before + 2 && told["from_rig"] == false
+    });
+    fleet.until_free(&["box-1/1".to_owned(), "box-2/1".to_owned()]);
+    fleet.end();
+}

@@ -17,6 +17,7 @@ use futures_util::future::BoxFuture;
 use nkeys::KeyPair;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use thermite_core::limits;
@@ -226,9 +227,9 @@ impl BusThread {
         Box::pin(async move { (&mut task.0).await.ok() })
     }
 
-    /// Has something go on there until the thread ends.
-    pub fn keep_running(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.handle.spawn(work);
+    /// Has something go on there until the thread ends; whether it has ended by itself can be asked.
+    pub fn keep_running(&self, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        self.handle.spawn(work)
     }
 }
 
@@ -243,7 +244,7 @@ impl Drop for BusThread {
     }
 }
 
-struct EndedWithItsAsker<T>(tokio::task::JoinHandle<T>);
+struct EndedWithItsAsker<T>(JoinHandle<T>);
 
 impl<T> Drop for EndedWithItsAsker<T> {
     fn drop(&mut self) {

@@ -22,6 +22,7 @@ use thermite_svc::control::words::{
 };
 use thermite_svc::folder::{DataFolder, OWNER_TOKEN};
 use thermite_svc::plain::plain;
+use thermite_svc::settings::bus::control_tls;
 use thermite_svc::settings::{SettingFault, rig_url};
 use thermite_svc::tokens::TokenId;
 
@@ -45,8 +46,8 @@ pub(crate) struct ControlArgs {
     /// The file with the token [default: the owner's, in control's data folder]
     #[arg(long, global = true, value_name = "FILE", env = "THERMITE_CONTROL_TOKEN_FILE", hide_env = true)]
     token_file: Option<PathBuf>,
-    /// The file with the certificates that control's own is checked against [default: the system's]
-    #[arg(long, global = true, value_name = "FILE")]
+    /// The file with certificates (PEM) that control's own is checked against, beside the platform's
+    #[arg(long, global = true, value_name = "FILE", env = "THERMITE_CONTROL_CA_FILE", hide_env = true)]
     ca_file: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long, global = true)]
@@ -58,7 +59,7 @@ Examples:
   thermite control bus-config --accounts /var/lib/nats --cert bus.pem --key bus.key > nats.conf
   thermite control serve --nats-url tls://bus.example:4222 --nats-ca-file ca.pem
   thermite control rig add lab > lab.token
-  thermite control settings lab --runner box-1=judge --runner box-2=lane-1,lane-2
+  thermite control settings lab --runner box-1=judge --runner box-2=shared
   thermite control runners lab
   thermite control runner remove lab box-2
   thermite control history lab
@@ -155,7 +156,7 @@ enum RigWhat {
         #[arg(value_name = "RIG")]
         rig: RigName,
     },
-    /// Make the place of a rig's core free for another process
+    /// Remove a rig's core: its key is barred, its rights end, and another process may take its place
     #[command(name = "remove-core")]
     RemoveCore {
         /// The rig
@@ -214,8 +215,8 @@ enum TokenWhat {
     List,
     /// Revoke a token at once
     Revoke {
-        /// The token's public name
-        #[arg(value_name = "ID")]
+        /// The token's public name, as `thermite control token list` shows it
+        #[arg(value_name = "ID", value_parser = super::token::shown_by("thermite control token list"))]
         token: TokenId,
     },
 }
@@ -256,8 +257,10 @@ impl ControlArgs {
         })?;
         let token_file = self.token_file.clone().filter(|file| !file.as_os_str().is_empty());
         let folder = control_folder(self.data.clone(), &environment)?;
-        let ca_file = self.ca_file.clone();
-        Ok(ControlClient::open(&ControlPlace { url, token_file, ca_file, folder })?)
+        let ca_file = self.ca_file.clone().filter(|file| !file.as_os_str().is_empty());
+        let is_asked_for = ca_file.is_some() || url.as_deref().is_some_and(|url| url.starts_with("https:"));
+        let tls = is_asked_for.then(|| control_tls(ca_file.as_deref())).transpose()?;
+        Ok(ControlClient::open(&ControlPlace { url, token_file, tls, folder })?)
     }
 
     fn rows<T: serde::Serialize>(&self, say: &Say, name: &str, rows: &[T], line: impl Fn(&T) -> String) {
@@ -365,7 +368,13 @@ fn rig(args: &ControlArgs, what: &RigWhat, client: &ControlClient, say: &Say) ->
         }
         RigWhat::RemoveCore { rig } => {
             let removed: Removed = client.delete(&format!("/v1/rigs/{rig}/core"))?;
-            args.removed(say, &removed, &format!("the place of rig {rig}'s core is free"));
+            args.removed(say, &removed, &format!("the core of rig {rig} is removed; another may take its place"));
+            if !args.json {
+                say.aside(&format!(
+                    "its key is barred; a machine in other hands also has the rig's token: make another (`thermite control \
+                     token new --rig {rig}`), give it to the others, and revoke the old one"
+                ));
+            }
         }
     }
     Ok(exit::OK)
@@ -393,7 +402,8 @@ fn settings(args: &ControlArgs, asked: &SettingsArgs, client: &ControlClient, sa
     } else {
         format!("the rig has revision {}", view.taken)
     };
-    say.line(&format!("revision {}; {taken}", view.revision));
+    let whence = if view.from_rig { ", set at the rig itself" } else { "" };
+    say.line(&format!("revision {}{whence}; {taken}", view.revision));
     for runner in &view.settings.runners {
         say.line(&format!("{}: {}", runner.name, runner.pools.join(", ")));
     }
@@ -486,7 +496,7 @@ fn history_line(row: &HistoryRow) -> String {
         },
         Step::RunnerRemoved { runner } => format!("runner {runner} was removed"),
         Step::RunnerListedAgain { runner } => format!("runner {runner}, removed before, was listed again"),
-        Step::CoreRemoved => "the core's place was made free".to_owned(),
+        Step::CoreRemoved => "the core was removed".to_owned(),
     };
     let ago = Span::millis(BootClock.wall_ms().saturating_sub(row.wall_ms));
     format!("{}. {ago} ago, by {}: {what}", row.seq, plain(&row.by))

@@ -2,10 +2,10 @@
 
 use clap::{Args, Subcommand};
 
-use thermite_actors::view::{RunnerRow, RunnerRuns, RunnersView};
+use thermite_actors::view::{RunnerRuns, RunnersView};
 use thermite_core::runners::{self, ProcessAsk, ProcessPools, RunnerChange, RunnerSet};
-use thermite_core::time::Moment;
 use thermite_svc::plain::plain;
+use thermite_svc::runner_lines::lines;
 
 use crate::client::{Client, Fault};
 
@@ -160,56 +160,6 @@ impl Change {
     }
 }
 
-/// The block, one line a runner; then who waits for one.
-pub(crate) fn lines(view: &RunnersView, now: Moment) -> Vec<String> {
-    let mut lines = Vec::new();
-    if !view.core_judges {
-        let target = view.target.map_or("not known before a judge's or shared one answers", |target| target.name());
-        lines.push(format!("the core judges nothing: its runners do; kind of target: {target}"));
-    }
-    lines.extend(view.bus_away.iter().map(|why| format!("runners cannot be reached: {}", plain(why))));
-    lines.extend(view.runners.iter().map(|row| runner(row, now)));
-    lines.extend(view.without_pool.iter().map(|name| format!("runner {}: idle, it is given no pool", plain(name))));
-    lines.extend(view.waits.iter().map(|row| {
-        let who = match row.who {
-            thermite_actors::view::WhoWaits::Job { job } => format!("job {job}"),
-            thermite_actors::view::WhoWaits::Lane { lane, dev_run } => format!("{lane} (development run {dev_run})"),
-        };
-        format!("  {who} {}", plain(&row.sentence))
-    }));
-    lines.extend(view.notes.iter().map(|note| format!("note: {}", plain(note))));
-    lines
-}
-
-/// One runner.
-fn runner(row: &RunnerRow, now: Moment) -> String {
-    format!("{}: {}", called(row), doing(row, now))
-}
-
-/// A runner's name, with its pool.
-pub(crate) fn called(row: &RunnerRow) -> String {
-    let pool = row.pool.map_or_else(|| "off the list".to_owned(), |pool| format!("pool {pool}"));
-    format!("runner {} ({pool})", plain(&row.name))
-}
-
-/// What a runner does, whether it takes runs, and how long ago it answered.
-pub(crate) fn doing(row: &RunnerRow, now: Moment) -> String {
-    let runs = row.runs.map(|runs| match runs {
-        RunnerRuns::Judge { job: Some(job), .. } => format!("measures for job {job}"),
-        RunnerRuns::Judge { job: None, .. } => "held by the judge".to_owned(),
-        RunnerRuns::Lane { lane, dev_run, .. } => format!("has development run {dev_run} of {lane}"),
-    });
-    let takes = row.why_not.as_ref().map(|why| format!("takes no runs: {}", plain(why)));
-    let does: Vec<String> = runs.into_iter().chain(takes).collect();
-    let does = if does.is_empty() { "free".to_owned() } else { does.join("; ") };
-    let model = row.device.as_ref().map(|device| format!(", {}", plain(&device.model))).unwrap_or_default();
-    let answered = row.answered.map_or_else(
-        || "has not answered since the rig started".to_owned(),
-        |at| format!("answered {} ago", now.since(at)),
-    );
-    format!("{does}{model}, {answered}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,7 +180,7 @@ mod tests {
         let asked_before = runners::parse(&asked(&["box-1=judge", "box-2=lane-1", "box-3=shared"])).expect("it can be");
         let lane = thermite_core::ids::LaneId::new(1).expect("it exists");
         let member = thermite_core::ids::MemberId(1_001);
-        let held = RunnerRow {
+        let held = thermite_actors::view::RunnerRow {
             name: "box-2/1".to_owned(),
             member,
             pool: None,

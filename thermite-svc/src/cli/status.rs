@@ -10,12 +10,13 @@ use thermite_core::device::DeviceView;
 use thermite_core::run::RunState;
 use thermite_core::time::Moment;
 use thermite_svc::plain::plain;
+use thermite_svc::runner_lines;
 
 use crate::client::Client;
 
 use super::ink::Ink;
 use super::say::Say;
-use super::{exit, runners, show};
+use super::{exit, show};
 
 /// What `status` takes.
 #[derive(Debug, Args)]
@@ -79,7 +80,7 @@ fn lines(view: &RigView, runs: &[RunRow], shown: usize, ended: usize, ink: Ink) 
         lines.extend(row.warnings.iter().map(|warning| format!("  warning: {warning}")));
     }
     if !view.runners.is_empty() {
-        lines.extend(runners::lines(&view.runners, view.now));
+        lines.extend(runner_lines::lines(&view.runners, view.now));
     }
     if let Some(fault) = &view.records_fault {
         lines.push(ink.bad(&format!("the records cannot be written: {}", plain(fault))));

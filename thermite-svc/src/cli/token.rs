@@ -46,7 +46,7 @@ enum What {
     /// Make another token in one's place, which stays valid for a while
     Rotate {
         /// The token's public name, as `thermite token list` shows it
-        #[arg(value_name = "ID")]
+        #[arg(value_name = "ID", value_parser = shown_by("thermite token list"))]
         token: TokenId,
         /// How long the old one stays valid, such as 10m or 0s [default: 1h]
         #[arg(long, value_name = "TIME", value_parser = seconds)]
@@ -55,7 +55,7 @@ enum What {
     /// Revoke a token at once, with the streams that it has open
     Revoke {
         /// The token's public name, as `thermite token list` shows it
-        #[arg(value_name = "ID")]
+        #[arg(value_name = "ID", value_parser = shown_by("thermite token list"))]
         token: TokenId,
     },
 }
@@ -142,6 +142,11 @@ fn line(row: &TokenRow) -> String {
     };
     let note = if row.note.is_empty() { String::new() } else { format!(", {}", row.note) };
     format!("{}: {opens}, {ends}, {used}{note}", row.token)
+}
+
+/// Reads a token's public name; who cannot write it is told the list that shows it.
+pub(super) fn shown_by(list: &'static str) -> impl Fn(&str) -> Result<TokenId, String> + Clone + Send + Sync {
+    move |text| text.parse().map_err(|_| format!("it is spelt as `{list}` shows it"))
 }
 
 fn lane(text: &str) -> Result<LaneId, String> {

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use thermite_svc::control::trust;
 use thermite_svc::folder::{Endpoint, OWNER_TOKEN};
 use thermite_svc::server::problem::Problem;
 use ureq::Agent;
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::tls::TlsConfig;
 
 use super::Fault;
 
@@ -23,8 +24,8 @@ pub(crate) struct ControlPlace {
     pub(crate) url: Option<String>,
     /// The file with the token; else the owner's in its data folder.
     pub(crate) token_file: Option<PathBuf>,
-    /// The file with the certificates that its own is checked against; else the system's.
-    pub(crate) ca_file: Option<PathBuf>,
+    /// How its certificate is checked, where it has one.
+    pub(crate) tls: Option<TlsConfig>,
     /// Its data folder.
     pub(crate) folder: PathBuf,
 }
@@ -51,11 +52,8 @@ impl ControlClient {
             .proxy(None)
             .max_redirects(0)
             .timeout_global(Some(ANSWER_MAX));
-        if let Some(file) = &place.ca_file {
-            let pem = std::fs::read(file).map_err(|error| unreadable(file, error.to_string()))?;
-            let ca = Certificate::from_pem(&pem).map_err(|error| unreadable(file, error.to_string()))?;
-            let roots = RootCerts::new_with_certs(&[ca]);
-            config = config.tls_config(TlsConfig::builder().root_certs(roots).build());
+        if let Some(tls) = &place.tls {
+            config = config.tls_config(tls.clone());
         }
         let bearer = format!("Bearer {}", token.trim());
         Ok(ControlClient { agent: config.build().new_agent(), base, bearer })
@@ -97,7 +95,10 @@ impl ControlClient {
                 self.base
             ))
         };
-        let mut answer = answer.map_err(|error| away(error.to_string()))?;
+        let mut answer = answer.map_err(|error| match trust::is_disbelief(&error) {
+            true => cannot(format!("{} is not believed to be control: {error}; {}", self.base, trust::CHECKED_AGAINST)),
+            false => away(error.to_string()),
+        })?;
         let status = answer.status();
         let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
         let body = body.map_err(|error| away(error.to_string()))?;

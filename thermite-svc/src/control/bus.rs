@@ -1,7 +1,8 @@
-//! Control on the bus: accounts are sent to its server, cores' reports come in, settings go out. All of it on a thread of
+//! Control on the bus: accounts are sent to its server, cores' reports come in, settings go out. All of it on threads of
 //! its own; whatever the bus does not take is tried again.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, OnceLock};
 
 use async_nats::Client;
@@ -20,7 +21,7 @@ use tracing::{debug, info, warn};
 use super::authority::{Account, BusAuthority, BusFault, KeyFault, Operator, Rights, Second, UserKey};
 use super::rigs::Control;
 use super::words::{DOCUMENT_VERSION, Given, Report};
-use crate::bus::connection::{self, Access, Happening, Pass};
+use crate::bus::connection::{self, Access, BusThread, Happening, Pass};
 use crate::bus::subjects::RigName;
 
 /// How control itself reaches the bus.
@@ -100,7 +101,7 @@ pub async fn keep(control: Arc<Control>, authority: Arc<NatsAuthority>, place: B
     };
     let _only_one = authority.link.set(client);
     let mut changes = control.changes();
-    let mut links: BTreeMap<RigName, JoinHandle<()>> = BTreeMap::new();
+    let mut links: BTreeMap<RigName, Link> = BTreeMap::new();
     let mut look = tokio::time::interval(limits::ACCOUNT_SENT_AGAIN.to_std());
     loop {
         tokio::select! {
@@ -131,22 +132,39 @@ pub async fn keep(control: Arc<Control>, authority: Arc<NatsAuthority>, place: B
     }
 }
 
+/// Control's connection in a rig's account.
+///
+/// INVARIANT: it ends whole when this is let go of. A client of NATS has tasks of its own, and one that is being
+/// connected again goes on trying without end, whoever has dropped it: they live on a thread of the link's own, which
+/// takes them along.
+struct Link {
+    task: JoinHandle<()>,
+    _thread: BusThread,
+}
+
+impl Link {
+    fn begin(control: Arc<Control>, place: BusPlace, rig: RigName) -> std::io::Result<Link> {
+        let thread = BusThread::start()?;
+        let task = thread.keep_running(link(control, place, rig));
+        Ok(Link { task, _thread: thread })
+    }
+}
+
 /// One connection a rig, in its own account.
-async fn hold_links(control: &Arc<Control>, place: &BusPlace, links: &mut BTreeMap<RigName, JoinHandle<()>>) {
+async fn hold_links(control: &Arc<Control>, place: &BusPlace, links: &mut BTreeMap<RigName, Link>) {
     let rigs = match control.block(|control| control.rigs()).await {
         Ok(rigs) => rigs,
         Err(no) => return warn!(%no, "the rigs cannot be read"),
     };
-    links.retain(|name, link| {
-        let stays = rigs.iter().any(|row| row.rig == *name) && !link.is_finished();
-        if !stays {
-            link.abort();
-        }
-        stays
-    });
+    links.retain(|name, link| rigs.iter().any(|row| row.rig == *name) && !link.task.is_finished());
     for row in rigs {
-        let (control, place, rig) = (Arc::clone(control), place.clone(), row.rig.clone());
-        links.entry(row.rig).or_insert_with(|| tokio::spawn(link(control, place, rig)));
+        let Entry::Vacant(none) = links.entry(row.rig) else { continue };
+        match Link::begin(Arc::clone(control), place.clone(), none.key().clone()) {
+            Ok(link) => {
+                none.insert(link);
+            }
+            Err(cause) => warn!(rig = %none.key(), %cause, "no thread for this rig's connection; it is tried again"),
+        }
     }
 }
 
@@ -198,7 +216,8 @@ async fn link(control: Arc<Control>, place: BusPlace, rig: RigName) {
         let is_news = newest.revision > given;
         if newest.revision > newest.taken && (is_news || is_report) && client.connection_state() == State::Connected {
             let revision = newest.revision;
-            let document = Given { version: DOCUMENT_VERSION, revision, settings: newest.settings };
+            let from_rig = newest.from_rig;
+            let document = Given { version: DOCUMENT_VERSION, revision, from_rig, settings: newest.settings };
             let bytes = serde_json::to_vec(&document).expect("settings have JSON");
             match client.publish(rig.settings(), bytes.into()).await {
                 Ok(()) => given = revision,

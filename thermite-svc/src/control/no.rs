@@ -2,17 +2,21 @@
 
 use thermite_actors::ports::RecordsFault;
 use thermite_core::refusal::Refusal;
+use thermite_core::texts;
+use thermite_core::time::Span;
 use thermite_core::wire::ProcessName;
 
+use super::tokens::TokenMake;
 use crate::bus::subjects::RigName;
+use crate::supervisor::key::SEED;
 use crate::tokens::TokenId;
 
 /// Control does not do what is asked.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ControlNo {
     /// No such token.
-    #[error("the token opens nothing here; take the one in the data folder's file owner-token")]
-    WrongToken,
+    #[error("{}", opens_nothing(*.0))]
+    WrongToken(TokenMake),
     /// It has ended.
     #[error("token {0} has expired; ask control's owner for another")]
     ExpiredToken(TokenId),
@@ -63,16 +67,26 @@ pub enum ControlNo {
         /// Which runner, or whose key.
         who: String,
     },
-    /// Another process has the name.
+    /// The key is that of a core which was removed.
     #[error(
-        "{who} of rig {rig} is another process with another key; end that one and wait {ends_in_s} s, or remove it and \
-         list it again (`thermite control runner remove`)"
+        "this key is that of the core that was removed from rig {rig}; to let this process back in, remove the file \
+         {SEED} in its data folder and start it again: it makes a key of its own"
     )]
+    CoreBarred {
+        /// The rig.
+        rig: RigName,
+    },
+    /// Another process has the name.
+    #[error("{}", name_taken(.rig, .runner.as_ref(), .key, *.since_ms, *.ends_in_s))]
     NameTaken {
         /// The rig.
         rig: RigName,
-        /// Whose name it is.
-        who: String,
+        /// Whose name it is; none for the core.
+        runner: Option<ProcessName>,
+        /// The key that has it.
+        key: String,
+        /// When that key was registered: milliseconds since 1970.
+        since_ms: u64,
         /// When the other's rights end by themselves, in seconds.
         ends_in_s: u64,
     },
@@ -120,6 +134,40 @@ pub enum ControlNo {
     /// The system failed; nobody's fault.
     #[error("{0}")]
     Failed(String),
+}
+
+fn opens_nothing(make: TokenMake) -> &'static str {
+    match make {
+        TokenMake::Owner => {
+            "this owner's token opens nothing here: it was revoked or is another control's; take the one in the file \
+             owner-token of control's data folder"
+        }
+        TokenMake::Rig => {
+            "this rig's token opens nothing here: it was revoked, or its rig was removed; control's owner makes another \
+             with `thermite control token new --rig RIG`"
+        }
+        TokenMake::Runner => {
+            "this runner's token opens nothing here: it was revoked, or its runner or rig was removed; control's owner \
+             makes another with `thermite control token new --rig RIG --runner RUNNER`"
+        }
+        TokenMake::Foreign => {
+            "this is no token of control's: those begin with th_own_, th_rig_ or th_run_; the owner's is in the file \
+             owner-token of control's data folder"
+        }
+    }
+}
+
+fn name_taken(rig: &RigName, runner: Option<&ProcessName>, key: &str, since_ms: u64, ends_in_s: u64) -> String {
+    let who = super::words::called(runner);
+    let (since, rest) = (texts::minute(since_ms), Span::seconds(ends_in_s));
+    let way_out = match runner {
+        Some(runner) => format!("`thermite control runner remove {rig} {runner}`, and list it again"),
+        None => format!("`thermite control rig remove-core {rig}`"),
+    };
+    format!(
+        "{who} of rig {rig} is another process, whose key {key} was registered at {since}; end that one and wait {rest}, \
+         or take its rights back: {way_out}"
+    )
 }
 
 impl From<RecordsFault> for ControlNo {

@@ -1,8 +1,9 @@
 //! A core's side of control: it says what its rig looks like, and takes the settings that control gives, once each.
 //!
 //! Which revision it took last is kept in its data folder: what was set at the rig itself since then stays, also after a
-//! restart. While control is away nothing is missed: it gives what was not taken as soon as the rig reports.
+//! restart, and control hears of it and takes it over (rule E8: the latest wins). While control is away nothing is missed: it gives what was not taken as soon as the rig reports.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use async_nats::Client;
@@ -11,6 +12,7 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use thermite_actors::rig::{No, Rig};
 use thermite_core::limits;
+use thermite_core::runners::{ProcessAsk, ProcessPools};
 use tokio::sync::{broadcast, mpsc};
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -22,6 +24,10 @@ use crate::folder::DataFolder;
 
 /// The file of the revision taken last.
 const TAKEN: &str = "control-revision";
+
+/// How many different settings that were set at the rig are on their way to control and back at most: more in the seconds
+/// that this takes are a program's, and its newest are as good.
+const SAID_KEPT: usize = 16;
 
 /// Reports, and takes settings, until it is dropped. Must be spawned on the rig's own thread.
 pub async fn report(thread: Rc<BusThread>, access: Access, name: RigName, rig: Rig, folder: Rc<DataFolder>) {
@@ -39,7 +45,8 @@ pub async fn report(thread: Rc<BusThread>, access: Access, name: RigName, rig: R
         None => return,
     };
     let mut events = rig.events();
-    let mut reporter = Reporter { taken: taken_in(&folder), refused: None, client, name, rig, folder };
+    let taken = taken_in(&folder);
+    let mut reporter = Reporter { taken, refused: None, said: VecDeque::new(), client, name, rig, folder };
     let mut every = tokio::time::interval(limits::REPORT_EVERY.to_std());
     let mut last = Instant::now();
     let mut is_changed = false;
@@ -65,6 +72,8 @@ pub async fn report(thread: Rc<BusThread>, access: Access, name: RigName, rig: R
 struct Reporter {
     taken: u64,
     refused: Option<(u64, String)>,
+    /// What it said that the rig is set to since it took settings last, the newest last: at most [`SAID_KEPT`].
+    said: VecDeque<RigSettingsAsk>,
     client: Client,
     name: RigName,
     rig: Rig,
@@ -79,20 +88,24 @@ impl Reporter {
             Ok(given) => given,
             Err(cause) => return warn!(%cause, "what control gives cannot be read"),
         };
-        let Given { version, revision, settings } = given;
+        let Given { version, revision, from_rig, settings } = given;
         if version != DOCUMENT_VERSION || revision <= self.taken {
             return;
         }
         if self.refused.as_ref().is_some_and(|(refused, _)| *refused == revision) {
             return;
         }
-        match take(&self.rig, settings).await {
+        // Its own, come back: it has them, or newer ones that control is yet to take over.
+        let is_known = from_rig && self.said.iter().any(|said| is_part_of(&settings, said));
+        let taken = if is_known { Ok(()) } else { take(&self.rig, settings).await };
+        match taken {
             Ok(()) => {
                 if let Err(fault) = self.folder.write_private(TAKEN, revision.to_string().as_bytes()) {
                     warn!(%fault, "the settings are taken again at the next start");
                 }
                 info!(revision, "control's settings are in force");
                 (self.taken, self.refused) = (revision, None);
+                self.said.clear();
             }
             Err(No::Refusal(refusal)) => {
                 warn!(revision, %refusal, "control's settings are refused");
@@ -104,14 +117,16 @@ impl Reporter {
         }
     }
 
-    async fn say(&self) {
+    async fn say(&mut self) {
         // What is published while it is not connected would come late.
         if self.client.connection_state() != State::Connected {
             return;
         }
         let Ok(view) = self.rig.view().await else { return };
+        let has = self.set_to().await;
         let whole = serde_json::to_value(&view).expect("a view has JSON");
-        let report = |rig| Report { version: DOCUMENT_VERSION, taken: self.taken, refused: self.refused.clone(), rig };
+        let (taken, refused) = (self.taken, self.refused.clone());
+        let report = |rig| Report { version: DOCUMENT_VERSION, taken, has: has.clone(), refused: refused.clone(), rig };
         let bytes = |rig: Value| serde_json::to_vec(&report(rig)).expect("a report has JSON");
         let mut document = bytes(whole.clone());
         if document.len() > limits::REPORT_BYTES_MAX {
@@ -123,9 +138,32 @@ impl Reporter {
             document = bytes(json!({"shortened": true}));
         }
         if let Err(cause) = self.client.publish(self.name.report(), document.into()).await {
-            warn!(%cause, "a report is lost; the next one comes");
+            return warn!(%cause, "a report is lost; the next one comes");
+        }
+        if let Some(has) = has.filter(|has| self.said.back() != Some(has)) {
+            self.said.push_back(has);
+            if self.said.len() > SAID_KEPT {
+                self.said.pop_front();
+            }
         }
     }
+
+    /// What the rig is set to.
+    async fn set_to(&self) -> Option<RigSettingsAsk> {
+        let list = self.rig.runners().await.ok()?.asked;
+        let written = |process: ProcessPools| ProcessAsk {
+            name: process.name.to_string(),
+            pools: process.pools.iter().map(ToString::to_string).collect(),
+        };
+        // Not every rig has cards to split.
+        let gpus = self.rig.split().await.ok().map(|split| split.asked);
+        Some(RigSettingsAsk { runners: list.into_iter().map(written).collect(), gpus, workers: None })
+    }
+}
+
+/// Whether a rig that is set to `has` has what is given.
+fn is_part_of(given: &RigSettingsAsk, has: &RigSettingsAsk) -> bool {
+    given.runners == has.runners && (given.gpus.is_none() || given.gpus == has.gpus)
 }
 
 /// Sets what differs. A split that is in force is not set again: it would end what runs.

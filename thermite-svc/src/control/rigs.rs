@@ -1,11 +1,13 @@
 //! Control itself: rigs, who may register what, what was taken back, settings by revision. REST and the bus are doors to
 //! this; every change is on the disk before it is answered.
 
+mod rows;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nkeys::KeyPair;
-use rusqlite::{Connection, Transaction};
+use rusqlite::Transaction;
 use thermite_actors::host::clock::BootClock;
 use thermite_actors::ports::Clock as _;
 use thermite_core::ids::LANE_MAX;
@@ -14,18 +16,22 @@ use thermite_core::runners;
 use thermite_core::wire::ProcessName;
 use tokio::sync::{Mutex as Turn, watch};
 use tracing::{info, warn};
-use uuid::Uuid;
 
-use super::authority::{self, Account, BusAuthority, BusFault, Revocations, Second, UserKey};
+use super::authority::{self, Account, BusAuthority, BusFault, Second};
 use super::no::ControlNo;
 use super::store::{Cut, Store, all, one};
-use super::tokens::{self, By, ControlToken, ControlTokenRow};
+use super::tokens::{self, By, ControlToken, ControlTokenRow, TokenMake};
 use super::words::{
     ControlTokenMade, HistoryRow, ProcessRow, Register, Removed, Report, RigMade, RigRow, RigSettingsAsk,
     RigSettingsView, Rights, Step,
 };
 use crate::bus::subjects::RigName;
 use crate::tokens::TokenId;
+
+use rows::{
+    BY_RIG, CORE, Done, Known, LIVE_RIGS, Process, Setter, account_of, bar, find, give, json, keep, may_register, note,
+    process_of, revoke, rig_of, set_there, set_to, sign_next,
+};
 
 /// What control tells of the bus.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,24 +60,6 @@ struct Heard {
     at_ms: u64,
     report: Report,
 }
-
-/// A rig's row.
-struct Known {
-    id: i64,
-    settings: RigSettingsView,
-    made_ms: u64,
-}
-
-/// A registered process's row.
-struct Process {
-    key: Option<String>,
-    boot: Option<Uuid>,
-    given: Second,
-    ends: Second,
-    is_barred: bool,
-}
-
-type Done<T> = Result<T, Cut<ControlNo>>;
 
 impl Control {
     /// Control over that store. All accounts are to be sent.
@@ -110,7 +98,7 @@ impl Control {
     /// Where it opens nothing.
     pub fn check(&self, given: &str) -> Result<By, ControlNo> {
         let now = BootClock.wall_ms();
-        let mut checked = Err(ControlNo::WrongToken);
+        let mut checked = Err(ControlNo::WrongToken(TokenMake::Foreign));
         self.store().read(|connection| match tokens::check(connection, given, now) {
             Ok(by) => {
                 checked = Ok(by);
@@ -256,7 +244,7 @@ impl Control {
                     keep(transaction, rig, by, now, &Step::RunnerListedAgain { runner })?;
                 }
             }
-            set_to(transaction, &known, rig, by, now, settings.clone())
+            set_to(transaction, &known, rig, Setter::Control(by), now, settings.clone())
         })?;
         info!(%rig, revision = view.revision, by = %by.token, "settings were set");
         self.changed();
@@ -322,7 +310,7 @@ impl Control {
                         keep(transaction, &of, &by, now, &Step::RunnerRemoved { runner: process.clone() })?;
                     }
                     if was_listed {
-                        set_to(transaction, &known, &of, &by, now, settings)?;
+                        set_to(transaction, &known, &of, Setter::Control(&by), now, settings)?;
                     }
                     Ok((known.id, tokens_ended))
                 })
@@ -333,7 +321,8 @@ impl Control {
         Ok(Removed { rig, runner: Some(runner), tokens_ended, rights_ended })
     }
 
-    /// Makes the core's place free for another process: the rights of the one that has it are taken back.
+    /// Removes the core: its key is barred for good and its rights are taken back, so that another process may have its
+    /// place, whether the one that had it still runs, was lost or is in other hands. Done again it is the same.
     ///
     /// # Errors
     /// Where there is no such rig.
@@ -344,9 +333,13 @@ impl Control {
                 control.change(|transaction, now| {
                     let known = find(transaction, &of)?;
                     if let Some(Process { key: Some(key), given, .. }) = process_of(transaction, known.id, CORE)? {
+                        let barred = "INSERT OR REPLACE INTO barred_keys (rig, key, name) VALUES (?1, ?2, ?3)";
+                        transaction.execute(barred, (known.id, &key, CORE))?;
                         revoke(transaction, known.id, &key, given.max(Second(now / 1_000)))?;
-                        let row = "DELETE FROM runners WHERE rig = ?1 AND name = ?2";
-                        transaction.execute(row, (known.id, CORE))?;
+                        for table in ["runners", "starts"] {
+                            let rows = format!("DELETE FROM {table} WHERE rig = ?1 AND name = ?2");
+                            transaction.execute(&rows, (known.id, CORE))?;
+                        }
                         keep(transaction, &of, &by, now, &Step::CoreRemoved)?;
                     }
                     Ok(known.id)
@@ -462,7 +455,8 @@ impl Control {
         Ok(())
     }
 
-    /// Hears what a core says of its rig.
+    /// Hears what a core says of its rig. Where it has control's newest settings and is set otherwise, somebody has set
+    /// them at the rig itself: the latest wins (rule E8), and they become control's.
     ///
     /// # Errors
     /// Where there is no such rig, or the store does not take it.
@@ -474,6 +468,18 @@ impl Control {
             heard.insert(rig.clone(), now).map(|heard| heard.report.refused)
         };
         let is_news = report.refused.is_some() && before.flatten() != report.refused;
+        if let Some(settings) = set_there(&known.settings, &report) {
+            let view = self.change(|transaction, now| {
+                let known = find(transaction, rig)?;
+                // They may have been set here since.
+                let is_set_there = set_there(&known.settings, &report).is_some();
+                is_set_there.then(|| set_to(transaction, &known, rig, Setter::Rig, now, settings)).transpose()
+            })?;
+            if let Some(view) = view {
+                info!(%rig, revision = view.revision, "settings that were set at the rig itself are taken over");
+                self.changed();
+            }
+        }
         if report.taken == known.settings.taken && !is_news {
             return Ok(());
         }
@@ -484,7 +490,7 @@ impl Control {
                 Some((revision, why)) => Step::SettingsRefused { revision, why },
                 None => Step::SettingsTaken { revision: report.taken },
             };
-            note(transaction, rig, "rig", now, &step)
+            note(transaction, rig, BY_RIG, now, &step)
         })
     }
 
@@ -589,231 +595,4 @@ impl Control {
         // A transaction that was not committed is rolled back.
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The name under which the core's key is kept: no runner's.
-const CORE: &str = "";
-const LIVE_RIGS: &str = "SELECT count(*) FROM rigs WHERE removed_ms IS NULL";
-
-fn rig_of(opens: &ControlToken) -> Option<&RigName> {
-    match opens {
-        ControlToken::Owner => None,
-        ControlToken::Rig { rig } | ControlToken::Runner { rig, .. } => Some(rig),
-    }
-}
-
-fn called(runner: Option<&ProcessName>) -> String {
-    runner.map_or_else(|| "the core".to_owned(), |runner| format!("runner {runner}"))
-}
-
-fn may_register(by: &By, rig: &RigName, runner: Option<&ProcessName>) -> Result<(), ControlNo> {
-    let no = |why: String| Err(ControlNo::NotForThisToken { token: by.token.clone(), why });
-    match &by.opens {
-        ControlToken::Owner => Ok(()),
-        ControlToken::Rig { rig: own } | ControlToken::Runner { rig: own, .. } if own != rig => {
-            no(format!("it is rig {own}'s, and registers nothing of rig {rig}"))
-        }
-        ControlToken::Rig { .. } => Ok(()),
-        ControlToken::Runner { runner: own, .. } if runner != Some(own) => {
-            no(format!("it is runner {own}'s, and registers nothing else"))
-        }
-        ControlToken::Runner { .. } => Ok(()),
-    }
-}
-
-fn find(connection: &Connection, rig: &RigName) -> Done<Known> {
-    let query = "SELECT id, revision, taken, settings, made_ms FROM rigs WHERE name = ?1 AND removed_ms IS NULL";
-    let found = one(connection, query, [rig.as_str()], |row| {
-        let number = |at: usize| row.get::<_, i64>(at).map(i64::cast_unsigned);
-        Ok((row.get(0)?, number(1)?, number(2)?, row.get::<_, String>(3)?, number(4)?))
-    })?;
-    let (id, revision, taken, settings, made_ms) = found.ok_or_else(|| Cut::No(ControlNo::UnknownRig(rig.clone())))?;
-    let settings = serde_json::from_str(&settings)
-        .map_err(|cause| Cut::No(ControlNo::Failed(format!("the settings of rig {rig} cannot be read: {cause}"))))?;
-    Ok(Known { id, settings: RigSettingsView { revision, taken, settings }, made_ms })
-}
-
-fn process_of(connection: &Connection, rig: i64, name: &str) -> Done<Option<Process>> {
-    let query = "SELECT key, boot, given_s, ends_s, barred_ms FROM runners WHERE rig = ?1 AND name = ?2";
-    Ok(one(connection, query, (rig, name), |row| {
-        let second = |at: usize| row.get::<_, i64>(at).map(|at| Second(at.cast_unsigned()));
-        Ok(Process {
-            key: row.get(0)?,
-            boot: row.get::<_, Option<String>>(1)?.and_then(|boot| boot.parse().ok()),
-            given: second(2)?,
-            ends: second(3)?,
-            is_barred: row.get::<_, Option<i64>>(4)?.is_some(),
-        })
-    })?)
-}
-
-/// Gives rights to a process, where nothing speaks against it: from which second they count, and whether an older start is
-/// to be cut.
-fn give(
-    transaction: &Transaction<'_>,
-    id: i64,
-    rig: &RigName,
-    ask: &Register,
-    by: &By,
-    now_ms: u64,
-) -> Done<(Second, bool)> {
-    let (runner, key, now) = (ask.runner.as_ref(), ask.public_key.to_string(), Second(now_ms / 1_000));
-    let name = runner.map_or(CORE, ProcessName::as_str);
-    let no = |no: ControlNo| Err(Cut::No(no));
-    let known = process_of(transaction, id, name)?;
-    let barred = "SELECT name FROM barred_keys WHERE rig = ?1 AND key = ?2";
-    let barred_key: Option<String> = one(transaction, barred, (id, &key), |row| row.get(0))?;
-    if known.as_ref().is_some_and(|known| known.is_barred) {
-        return no(ControlNo::Barred { rig: rig.clone(), who: called(runner) });
-    }
-    if let Some(name) = barred_key {
-        return no(ControlNo::Barred { rig: rig.clone(), who: format!("runner {name}, whose key this is,") });
-    }
-    let elsewhere = "SELECT name FROM runners WHERE rig = ?1 AND key = ?2 AND name <> ?3";
-    if let Some(other) = one(transaction, elsewhere, (id, &key, name), |row| row.get::<_, String>(0))? {
-        return no(ControlNo::KeyTaken { rig: rig.clone(), who: called(other.parse().ok().as_ref()) });
-    }
-    let mut is_replaced = false;
-    match &known {
-        Some(Process { key: Some(other), ends, .. }) if *other != key => {
-            if *ends > now {
-                let ends_in_s = ends.0 - now.0;
-                return no(ControlNo::NameTaken { rig: rig.clone(), who: called(runner), ends_in_s });
-            }
-        }
-        Some(Process { key: Some(_), boot: Some(boot), given, .. }) if *boot != ask.boot => {
-            let earlier = "SELECT 1 FROM starts WHERE rig = ?1 AND name = ?2 AND boot = ?3";
-            if one(transaction, earlier, (id, name, ask.boot.to_string()), |_| Ok(()))?.is_some() {
-                return no(ControlNo::Replaced { rig: rig.clone(), who: called(runner) });
-            }
-            let replaced = "INSERT OR IGNORE INTO starts (rig, name, boot, wall_ms) VALUES (?1, ?2, ?3, ?4)";
-            transaction.execute(replaced, (id, name, boot.to_string(), now_ms.cast_signed()))?;
-            let long_ago = "DELETE FROM starts WHERE rig = ?1 AND name = ?2 AND boot NOT IN \
-                 (SELECT boot FROM starts WHERE rig = ?1 AND name = ?2 ORDER BY wall_ms DESC LIMIT ?3)";
-            transaction.execute(long_ago, (id, name, limits::STARTS_KEPT as i64))?;
-            revoke(transaction, id, &key, *given)?;
-            is_replaced = true;
-        }
-        Some(_) => {}
-        None => {
-            // Those that were removed are as many as the owner has removed.
-            let count = "SELECT count(*) FROM runners WHERE rig = ?1 AND barred_ms IS NULL";
-            let count: u32 = one(transaction, count, [id], |row| row.get(0))?.unwrap_or(0);
-            if count as usize >= limits::RIG_PROCESSES_MAX {
-                let most = limits::RIG_PROCESSES_MAX;
-                return no(ControlNo::TooMany { what: "processes of this rig", most });
-            }
-        }
-    }
-    let revoked = "SELECT at_s FROM revocations WHERE rig = ?1 AND key = ?2";
-    let revoked: Option<i64> = one(transaction, revoked, (id, &key), |row| row.get(0))?;
-    let at = revoked.map_or(now, |revoked| Second(revoked.cast_unsigned()).next().max(now));
-    transaction.execute(
-        "INSERT INTO runners (rig, name, key, boot, given_s, ends_s, heard_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
-         ON CONFLICT (rig, name) DO UPDATE SET key = ?3, boot = ?4, given_s = ?5, ends_s = ?6, heard_ms = ?7",
-        (id, name, &key, ask.boot.to_string(), at.0.cast_signed(), now.until().0.cast_signed(), now_ms.cast_signed()),
-    )?;
-    let is_renewal = known.is_some_and(|known| known.key.as_ref() == Some(&key) && known.boot == Some(ask.boot));
-    if !is_renewal {
-        let step = Step::Registered { runner: runner.cloned(), public_key: key, boot: ask.boot };
-        keep(transaction, rig, by, now_ms, &step)?;
-    }
-    Ok((at, is_replaced))
-}
-
-/// Bars a runner's name, and its key where it has one, whose rights are taken back.
-fn bar(transaction: &Transaction<'_>, id: i64, runner: &ProcessName, row: Option<&Process>, now_ms: u64) -> Done<()> {
-    let now = Second(now_ms / 1_000);
-    if let Some(Process { key: Some(key), given, .. }) = row {
-        let barred = "INSERT OR REPLACE INTO barred_keys (rig, key, name) VALUES (?1, ?2, ?3)";
-        transaction.execute(barred, (id, key, runner.as_str()))?;
-        revoke(transaction, id, key, now.max(*given))?;
-    }
-    let seconds = now.0.cast_signed();
-    transaction.execute(
-        "INSERT INTO runners (rig, name, given_s, ends_s, barred_ms) VALUES (?1, ?2, ?3, ?3, ?4) \
-         ON CONFLICT (rig, name) DO UPDATE SET ends_s = ?3, barred_ms = ?4",
-        (id, runner.as_str(), seconds, now_ms.cast_signed()),
-    )?;
-    transaction.execute("DELETE FROM starts WHERE rig = ?1 AND name = ?2", (id, runner.as_str()))?;
-    Ok(())
-}
-
-fn revoke(transaction: &Transaction<'_>, id: i64, key: &str, at: Second) -> Done<()> {
-    transaction.execute(
-        "INSERT INTO revocations (rig, key, at_s) VALUES (?1, ?2, ?3) \
-         ON CONFLICT (rig, key) DO UPDATE SET at_s = max(at_s, ?3)",
-        (id, key, at.0.cast_signed()),
-    )?;
-    Ok(())
-}
-
-/// The account as it is to be sent next, in a second after the last; none where the rig is long gone.
-fn sign_next(transaction: &Transaction<'_>, id: i64, now_ms: u64) -> Done<Option<(Account, Second)>> {
-    let now = now_ms / 1_000;
-    // Rights from before it are over by themselves.
-    let over = now.saturating_sub(
-        limits::CREDENTIAL_VALID.as_millis() / 1_000 + limits::REVOKED_KEPT_FURTHER.as_millis() / 1_000,
-    );
-    transaction.execute("DELETE FROM revocations WHERE rig = ?1 AND at_s < ?2", (id, over.cast_signed()))?;
-    let gone = "DELETE FROM rigs WHERE id = ?1 AND removed_ms < ?2";
-    if transaction.execute(gone, (id, (over * 1_000).cast_signed()))? > 0 {
-        return Ok(None);
-    }
-    let signed = "SELECT signed_s FROM rigs WHERE id = ?1";
-    let Some(signed) = one(transaction, signed, [id], |row| row.get::<_, i64>(0))? else { return Ok(None) };
-    let at = Second(signed.cast_unsigned()).next().max(Second(now));
-    transaction.execute("UPDATE rigs SET signed_s = ?2 WHERE id = ?1", (id, at.0.cast_signed()))?;
-    Ok(Some((account_of(transaction, id)?, at)))
-}
-
-fn account_of(connection: &Connection, id: i64) -> Done<Account> {
-    let broken = |cause: String| Cut::No(ControlNo::Failed(format!("the account of a rig cannot be read: {cause}")));
-    let query = "SELECT name, account, signing FROM rigs WHERE id = ?1";
-    let row = one(connection, query, [id], |row| {
-        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
-    })?;
-    let (name, key, signing) = row.ok_or_else(|| broken("it is gone".to_owned()))?;
-    let rig = name.parse().map_err(|_| broken("its name".to_owned()))?;
-    let [key, signing] = [key, signing].map(|seed| KeyPair::from_seed(&seed));
-    let (key, signing) = (key.map_err(|e| broken(e.to_string()))?, signing.map_err(|e| broken(e.to_string()))?);
-    let mut revocations = Revocations::default();
-    let list = "SELECT key, at_s FROM revocations WHERE rig = ?1";
-    for (key, at) in all(connection, list, [id], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))? {
-        let at = Second(at.cast_unsigned());
-        match key.parse::<UserKey>() {
-            Ok(key) => revocations.add(&key, at),
-            Err(_) => revocations.add_all(at),
-        }
-    }
-    Ok(Account { rig, key, signing, revocations })
-}
-
-fn set_to(
-    transaction: &Transaction<'_>,
-    known: &Known,
-    rig: &RigName,
-    by: &By,
-    now_ms: u64,
-    settings: RigSettingsAsk,
-) -> Done<RigSettingsView> {
-    let revision = known.settings.revision + 1;
-    let update = "UPDATE rigs SET revision = ?2, settings = ?3 WHERE id = ?1";
-    transaction.execute(update, (known.id, revision.cast_signed(), json(&settings)))?;
-    keep(transaction, rig, by, now_ms, &Step::SettingsSet { revision, settings: settings.clone() })?;
-    Ok(RigSettingsView { revision, taken: known.settings.taken, settings })
-}
-
-fn keep(transaction: &Transaction<'_>, rig: &RigName, by: &By, now_ms: u64, step: &Step) -> Done<()> {
-    note(transaction, rig, &by.token.to_string(), now_ms, step)
-}
-
-fn note(transaction: &Transaction<'_>, rig: &RigName, by: &str, now_ms: u64, step: &Step) -> Done<()> {
-    let insert = "INSERT INTO history (wall_ms, rig, by, body) VALUES (?1, ?2, ?3, ?4)";
-    transaction.execute(insert, (now_ms.cast_signed(), rig.as_str(), by, json(step)))?;
-    Ok(())
-}
-
-fn json(value: &impl serde::Serialize) -> String {
-    serde_json::to_string(value).expect("plain values have JSON")
 }

@@ -11,7 +11,7 @@
 //! | `GET /v1/rigs/{rig}/runners` | its runners, listed or registered |
 //! | `POST /v1/rigs/{rig}/runners` | [`super::words::NewRunner`], started on a cluster; 409 where control knows none |
 //! | `DELETE /v1/rigs/{rig}/runners/{runner}` | removes a runner: token, key, name, rights on the bus |
-//! | `DELETE /v1/rigs/{rig}/core` | makes the core's place free for another process |
+//! | `DELETE /v1/rigs/{rig}/core` | removes the core: key, rights on the bus; another may have its place |
 //! | `GET /v1/rigs/{rig}/history?after=&limit=` | every step of setting it up |
 //! | `POST /v1/rigs/{rig}/bus/register` | [`super::words::Register`]: rights on the bus, [`super::words::Rights`]; 409, 410 |
 //! | `GET /v1/tokens`, `POST /v1/tokens`, `DELETE /v1/tokens/{token}` | tokens by their public names |

@@ -17,7 +17,7 @@ pub const LAYOUT: u32 = MIGRATIONS.len() as u32;
 const APPLICATION: i32 = 0x7468_7263;
 
 /// One step each, never changed once published.
-const MIGRATIONS: &[&str] = &[LAYOUT_1];
+const MIGRATIONS: &[&str] = &[LAYOUT_1, LAYOUT_2];
 
 const LAYOUT_1: &str = "
     CREATE TABLE rigs (
@@ -83,6 +83,12 @@ const LAYOUT_1: &str = "
         body       TEXT NOT NULL      -- the step as JSON
     );
     CREATE INDEX history_rig ON history (rig, seq);
+";
+
+/// The keys of removed cores are barred, too, under an empty name.
+const LAYOUT_2: &str = "
+    ALTER TABLE runners ADD COLUMN since_ms INTEGER;  -- when its key was registered; none before this layout
+    ALTER TABLE rigs ADD COLUMN from_rig INTEGER NOT NULL DEFAULT 0;  -- whether its settings were set at the rig itself
 ";
 
 /// The store cannot be opened.

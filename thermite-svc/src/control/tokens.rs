@@ -61,6 +61,28 @@ pub struct ControlTokenRow {
     pub used_ms: Option<u64>,
 }
 
+/// What a token is by its looks: what it opens, if anything, the store knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenMake {
+    /// An owner's.
+    Owner,
+    /// A rig's.
+    Rig,
+    /// A runner's.
+    Runner,
+    /// None of control's.
+    Foreign,
+}
+
+impl TokenMake {
+    fn of(given: &str) -> TokenMake {
+        let makes =
+            [(OWNER_PREFIX, TokenMake::Owner), (RIG_PREFIX, TokenMake::Rig), (RUNNER_PREFIX, TokenMake::Runner)];
+        let found = makes.into_iter().find(|(prefix, _)| has_shape(given, prefix));
+        found.map_or(TokenMake::Foreign, |(_, make)| make)
+    }
+}
+
 /// Who asks control, by the token given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct By {
@@ -74,12 +96,13 @@ const COLUMNS: &str = "id, kind, rig, runner, note, from_file, made_ms, expires_
 
 /// Who asks with the token `given`.
 pub(super) fn check(connection: &Connection, given: &str, now_ms: u64) -> Result<By, Cut<ControlNo>> {
-    if ![OWNER_PREFIX, RIG_PREFIX, RUNNER_PREFIX].into_iter().any(|prefix| has_shape(given, prefix)) {
-        return Err(Cut::No(ControlNo::WrongToken));
+    let make = TokenMake::of(given);
+    if make == TokenMake::Foreign {
+        return Err(Cut::No(ControlNo::WrongToken(make)));
     }
     let query = format!("SELECT {COLUMNS} FROM tokens WHERE sha256 = ?1");
     let row = one(connection, &query, [digest(given).as_slice()], row)?.flatten();
-    let ControlTokenRow { token, opens, expires_ms, used_ms, .. } = row.ok_or(Cut::No(ControlNo::WrongToken))?;
+    let ControlTokenRow { token, opens, expires_ms, used_ms, .. } = row.ok_or(Cut::No(ControlNo::WrongToken(make)))?;
     if expires_ms.is_some_and(|end| end <= now_ms) {
         return Err(Cut::No(ControlNo::ExpiredToken(token)));
     }

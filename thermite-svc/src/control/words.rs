@@ -42,6 +42,9 @@ pub struct RigSettingsView {
     pub revision: u64,
     /// The revision that the rig said last that it has; 0 where none.
     pub taken: u64,
+    /// Whether they were set at the rig itself, and control took them over.
+    #[serde(default)]
+    pub from_rig: bool,
     /// What is set.
     #[serde(flatten)]
     pub settings: RigSettingsAsk,
@@ -280,8 +283,13 @@ pub enum Step {
         /// The runner.
         runner: ProcessName,
     },
-    /// The core's place was made free for another.
+    /// The core was removed: its key is barred, and its place is free for another.
     CoreRemoved,
+}
+
+/// A process as sentences name it: `runner box-2`, `the core`.
+pub(super) fn called(runner: Option<&ProcessName>) -> String {
+    runner.map_or_else(|| "the core".to_owned(), |runner| format!("runner {runner}"))
 }
 
 /// What a core says over the bus, every few seconds and at changes.
@@ -291,6 +299,9 @@ pub struct Report {
     pub version: u32,
     /// The revision of control's settings that it has; 0 where none.
     pub taken: u64,
+    /// What it is set to, wherever it was set last; none where it cannot be said at the moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub has: Option<RigSettingsAsk>,
     /// Newer settings that it refuses: their revision, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<(u64, String)>,
@@ -305,6 +316,9 @@ pub struct Given {
     pub version: u32,
     /// The settings' revision.
     pub revision: u64,
+    /// Whether they are the rig's own, as it reported them: one that did has them already, or newer ones.
+    #[serde(default)]
+    pub from_rig: bool,
     /// The settings.
     pub settings: RigSettingsAsk,
 }

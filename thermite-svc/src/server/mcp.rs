@@ -65,7 +65,7 @@ pub(super) async fn speak(request: HttpRequest, body: Bytes, mcp: Data<Mcp>) -> 
     let access = request.extensions().get::<Access>().cloned().ok_or_else(Problem::no_token)?;
     let TokenKind::Lane { lane, run } = access.kind else {
         let detail = format!(
-            "token {}: it is an owner's; an agent speaks with its lane's (`thermite token make --lane N`)",
+            "token {}: it is an owner's; an agent speaks with its lane's (`thermite token new --kind lane --lane N`)",
             access.token
         );
         return Err(Problem::not_for_this_token(&detail));

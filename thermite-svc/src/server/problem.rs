@@ -102,14 +102,20 @@ impl Problem {
     }
 
     pub(crate) fn wrong_token() -> Problem {
-        let detail = "the token opens nothing here; take the one in the data folder's file owner-token";
+        Problem::token_opens_nothing("the token opens nothing here; take the one in the data folder's file owner-token")
+    }
+
+    pub(crate) fn token_opens_nothing(detail: impl Into<String>) -> Problem {
         let mut problem = Problem::new(StatusCode::UNAUTHORIZED, "wrong-token", "the token opens nothing here", detail);
         problem.header = Some(Header::WwwAuthenticate("Bearer realm=\"thermite\", error=\"invalid_token\""));
         problem
     }
 
     pub(crate) fn expired_token(token: &TokenId) -> Problem {
-        let detail = format!("token {token} has expired; ask the rig's owner for another");
+        Problem::token_expired(format!("token {token} has expired; ask the rig's owner for another"))
+    }
+
+    pub(crate) fn token_expired(detail: impl Into<String>) -> Problem {
         let mut problem = Problem::new(StatusCode::UNAUTHORIZED, "expired-token", "the token has expired", detail);
         problem.header = Some(Header::WwwAuthenticate("Bearer realm=\"thermite\", error=\"invalid_token\""));
         problem

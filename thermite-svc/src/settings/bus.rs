@@ -7,6 +7,7 @@
 //! | the runner's name | `THERMITE_RUNNER` | supervisor |
 //! | control's address | `CONTROL_URL` | core, supervisor |
 //! | the file with the token for control | `THERMITE_CONTROL_TOKEN_FILE` | core, supervisor |
+//! | the certificates that control's own is checked against, beside the platform's | `THERMITE_CONTROL_CA_FILE` | core, supervisor |
 //! | the bus's address, where control's word for it is not to be used | `THERMITE_NATS_URL` | core, supervisor |
 //! | the certificates that the bus's is checked against | `THERMITE_NATS_CA_FILE` | core, supervisor |
 //! | the folder of the harness's socket | `THERMITE_HARNESS_DIR` | supervisor, harness |
@@ -19,9 +20,11 @@ use std::path::{Path, PathBuf};
 
 use thermite_core::runners::LocalJudge;
 use thermite_core::wire::ProcessName;
+use ureq::tls::TlsConfig;
 
 use super::{Given, SettingFault, Settings, data_folder};
 use crate::bus::subjects::RigName;
+use crate::control::trust;
 
 /// What a process is part of.
 pub const ROLE: &str = "THERMITE_ROLE";
@@ -33,6 +36,8 @@ pub const RUNNER: &str = "THERMITE_RUNNER";
 pub const CONTROL: &str = "CONTROL_URL";
 /// The file with the token for control.
 pub const TOKEN_FILE: &str = "THERMITE_CONTROL_TOKEN_FILE";
+/// The certificates that control's own is checked against, beside the platform's.
+pub const CONTROL_CA_FILE: &str = "THERMITE_CONTROL_CA_FILE";
 /// The bus's address.
 pub const NATS: &str = "THERMITE_NATS_URL";
 /// The certificates.
@@ -56,6 +61,8 @@ pub enum BusWay {
         control: String,
         /// The file with the token for it.
         token_file: PathBuf,
+        /// The file with the certificates that its own is checked against, beside the platform's.
+        control_ca: Option<PathBuf>,
         /// The bus's address, where control's word for it is not used.
         nats: Option<String>,
         /// The certificates that the bus's is checked against, where control's are not used.
@@ -179,7 +186,8 @@ impl CoreBus {
                 return Err(fault(ROLE, other, expected));
             }
         }
-        let is_set = [CONTROL, TOKEN_FILE, NATS, CA_FILE].into_iter().any(|name| environment(name).is_some());
+        let is_set =
+            [CONTROL, TOKEN_FILE, CONTROL_CA_FILE, NATS, CA_FILE].into_iter().any(|name| environment(name).is_some());
         if !is_set {
             return Ok(None);
         }
@@ -225,12 +233,13 @@ fn harness_dir(environment: &impl Fn(&str) -> Option<String>, data: &Path) -> Re
 fn way(environment: &impl Fn(&str) -> Option<String>) -> Result<BusWay, SettingFault> {
     let nats = environment(NATS).map(|url| nats_url(&url).map(|local| (url.clone(), local))).transpose()?;
     let ca = environment(CA_FILE).map(|file| certificates(&file)).transpose()?;
+    let control_ca = environment(CONTROL_CA_FILE);
     let Some(control) = environment(CONTROL) else {
         let Some((nats, is_local)) = nats else {
             return Err(fault(CONTROL, "not set", "control's address, such as https://control.example:7078"));
         };
         // Said rather than passed over: whoever sets these means to have rights.
-        if environment(TOKEN_FILE).is_some() || ca.is_some() || !is_local {
+        if environment(TOKEN_FILE).is_some() || control_ca.is_some() || ca.is_some() || !is_local {
             let expected = format!(
                 "control's address, such as https://control.example:7078; without it only a bus on this machine is \
                  used ({NATS} such as nats://127.0.0.1:4222), without token and certificates"
@@ -242,7 +251,10 @@ fn way(environment: &impl Fn(&str) -> Option<String>) -> Result<BusWay, SettingF
     control_url(&control)?;
     let token_file = needed(environment, TOKEN_FILE, "the file with the token for control")?;
     token_in(&token_file)?;
-    Ok(BusWay::Control { control, token_file: PathBuf::from(token_file), nats: nats.map(|nats| nats.0), ca })
+    let control_ca = control_ca.map(PathBuf::from);
+    control_tls(control_ca.as_deref())?;
+    let token_file = PathBuf::from(token_file);
+    Ok(BusWay::Control { control, token_file, control_ca, nats: nats.map(|nats| nats.0), ca })
 }
 
 /// Whether it is an address on this machine.
@@ -283,6 +295,16 @@ fn certificates(file: &str) -> Result<PathBuf, SettingFault> {
         return Err(fault(CA_FILE, &format!("{file}, which holds no certificate"), expected));
     }
     Ok(PathBuf::from(file))
+}
+
+/// How control's own certificate is checked.
+///
+/// # Errors
+/// Where the file holds what is no certificate.
+pub fn control_tls(file: Option<&Path>) -> Result<TlsConfig, SettingFault> {
+    let shown = file.map(|file| file.display().to_string()).unwrap_or_default();
+    let expected = "a file with the certificates (PEM) that control's own is checked against";
+    trust::tls(file).map_err(|why| fault(CONTROL_CA_FILE, &format!("{shown}, {why}"), expected))
 }
 
 /// The token in a file: one word. It is never shown.

@@ -7,9 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use thermite_core::limits;
 use thermite_core::wire::ProcessName;
+use ureq::tls::TlsConfig;
 use uuid::Uuid;
 
 use crate::bus::subjects::RigName;
+use crate::control::trust;
 
 /// Longer answers are not read.
 const ANSWER_BYTES_MAX: u64 = 256 * 1024;
@@ -67,6 +69,7 @@ pub enum ControlFault {
 /// Says why there are none.
 pub fn register(
     control: &str,
+    tls: TlsConfig,
     token: &str,
     rig: &RigName,
     registration: &Registration,
@@ -74,6 +77,7 @@ pub fn register(
     crate::bus::connection::install_tls();
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)
+        .tls_config(tls)
         // A redirection would take the token elsewhere.
         .max_redirects(0)
         .timeout_global(Some(Duration::from_millis(limits::CONTROL_ANSWER_MAX.as_millis())))
@@ -83,11 +87,17 @@ pub fn register(
         .post(&url)
         .header("authorization", format!("Bearer {token}"))
         .send_json(registration);
-    let mut answer = answer.map_err(|error| ControlFault::Away(format!("{url}: {error}")))?;
+    let mut answer = answer.map_err(|error| ControlFault::Away(unreached(&url, &error)))?;
     let status = answer.status().as_u16();
     let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string();
     let body = body.map_err(|error| ControlFault::Away(format!("{url}: {error}")))?;
     read(status, &body)
+}
+
+/// Why control was not reached; a certificate that is not believed is told what it was checked against.
+fn unreached(url: &str, error: &ureq::Error) -> String {
+    let told = format!("{url}: {error}");
+    if trust::is_disbelief(error) { format!("{told}; {}", trust::CHECKED_AGAINST) } else { told }
 }
 
 fn read(status: u16, body: &str) -> Result<Registered, ControlFault> {

@@ -19,7 +19,7 @@ use super::control::{ControlFault, Registered, Registration, register};
 use crate::bus::connection::{Access, Happening, Pass, Rights};
 use crate::bus::subjects::RigName;
 use crate::settings::SettingFault;
-use crate::settings::bus::{BusWay, token_in};
+use crate::settings::bus::{BusWay, control_tls, token_in};
 
 /// The file of the newest rights, beside the certificates': mode 0600.
 const KEPT: &str = "bus-rights.json";
@@ -118,13 +118,14 @@ impl Asker {
     }
 
     async fn ask_once(&self) -> Result<Registered, NoRights> {
-        let BusWay::Control { control, token_file, .. } = self.way.clone() else {
+        let BusWay::Control { control, token_file, control_ca, .. } = self.way.clone() else {
             return Err(ControlFault::Refused("there is no control".to_owned()).into());
         };
-        // Read each time: a token that is changed for another needs no new start.
+        // Read each time: a token or a CA that is changed for another needs no new start.
         let token = token_in(&token_file.display().to_string())?;
+        let tls = control_tls(control_ca.as_deref())?;
         let (rig, registration) = (self.rig.clone(), self.registration.clone());
-        let asked = tokio::task::spawn_blocking(move || register(&control, &token, &rig, &registration)).await;
+        let asked = tokio::task::spawn_blocking(move || register(&control, tls, &token, &rig, &registration)).await;
         let registered = asked.map_err(|error| ControlFault::Away(error.to_string()))??;
         self.keep(&registered);
         Ok(registered)

@@ -111,6 +111,8 @@ pub async fn run(
     let mut told_to_end = std::pin::pin!(told_to_end);
     tokio::select! {
         lives = lives => lives?,
+        // Its harness may never come: what ends it is heard all the same.
+        why = ends.recv() => return why.map_or(Ok(()), Err),
         () = &mut told_to_end => return Ok(()),
     }
     tokio::select! {

@@ -7,6 +7,7 @@ use thermite_core::noise::NoiseDoubt;
 use thermite_core::run::RunState;
 use thermite_core::time::Span;
 use thermite_svc::plain::plain;
+use thermite_svc::runner_lines;
 
 use crate::cli::show;
 
@@ -36,14 +37,14 @@ fn of_row(rig: &Rig, view: &RigView, row: RowId) -> Option<(String, Vec<String>)
         }
         RowId::Runner(member) => {
             let row = view.runners.runners.iter().find(|row| row.member == member)?;
-            let mut lines = vec![crate::cli::runners::doing(row, rig.moment())];
+            let mut lines = vec![runner_lines::doing(row, rig.moment())];
             lines
                 .extend(row.device.as_ref().map(|device| format!("{}, {}", device.target.name(), plain(&device.uuid))));
             lines.extend(
                 row.drained.then(|| format!("drained: `thermite undrain {}` gives it runs again", plain(&row.name))),
             );
             lines.extend(view.runners.bus_away.as_ref().map(|why| plain(why)));
-            (crate::cli::runners::called(row), lines)
+            (runner_lines::called(row), lines)
         }
         RowId::Job(job) => {
             let row = view.jobs.iter().find(|row| row.job == job)?;

@@ -14,6 +14,7 @@ use thermite_core::stage::{StagePhase, StageView};
 use thermite_core::time::Span;
 use thermite_core::verdict::hodges_lehmann;
 use thermite_svc::plain::plain;
+use thermite_svc::runner_lines;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::cli::say::cut_to;
@@ -104,7 +105,7 @@ fn runners(lines: &mut Vec<ListLine>, view: &RigView, palette: Palette, room: Ro
             (true, false) => palette.good(),
             (false, false) => palette.bad(),
         };
-        let text = format!("{pool}: {}", crate::cli::runners::doing(known, view.now));
+        let text = format!("{pool}: {}", runner_lines::doing(known, view.now));
         push(lines, RowId::Runner(known.member), row(&plain(&known.name), &text, style, room));
     }
     for name in &block.without_pool {

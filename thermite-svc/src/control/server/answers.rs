@@ -10,8 +10,8 @@ impl From<ControlNo> for Problem {
         let refused = "refused";
         let unknown = "there is no such thing";
         let (status, name, title) = match &no {
-            ControlNo::WrongToken => return Problem::wrong_token(),
-            ControlNo::ExpiredToken(token) => return Problem::expired_token(token),
+            ControlNo::WrongToken(_) => return Problem::token_opens_nothing(no.to_string()),
+            ControlNo::ExpiredToken(_) => return Problem::token_expired(no.to_string()),
             ControlNo::NotForThisToken { .. } => return Problem::not_for_this_token(&no.to_string()),
             ControlNo::Rules(refusal) => return refusal.clone().into(),
             ControlNo::Records(fault) => return fault.clone().into(),
@@ -24,7 +24,7 @@ impl From<ControlNo> for Problem {
             ControlNo::KeyTaken { .. } => (StatusCode::CONFLICT, "key-taken", refused),
             ControlNo::Replaced { .. } => (StatusCode::CONFLICT, "replaced", refused),
             ControlNo::NoCluster => (StatusCode::CONFLICT, "no-cluster", refused),
-            ControlNo::Barred { .. } => (StatusCode::GONE, "removed", "it was removed"),
+            ControlNo::Barred { .. } | ControlNo::CoreBarred { .. } => (StatusCode::GONE, "removed", "it was removed"),
             ControlNo::SettingsMoved { .. } => (StatusCode::PRECONDITION_FAILED, "settings-moved", refused),
             ControlNo::Impossible(_) => (StatusCode::UNPROCESSABLE_ENTITY, "impossible", refused),
             ControlNo::TooMany { .. } => (StatusCode::TOO_MANY_REQUESTS, "too-many", refused),

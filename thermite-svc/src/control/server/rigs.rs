@@ -194,10 +194,10 @@ pub(super) async fn remove_runner(
     Ok(Json(control.into_inner().remove_runner(by, rig, runner).await?))
 }
 
-/// Makes the core's place free for another process: the rights of the one that has it end at once.
+/// Removes the core: its key is barred and its rights on the bus end at once, so that another process may have its place.
 #[utoipa::path(delete, path = "/v1/rigs/{rig}/core", operation_id = "remove_core", tag = "rigs",
     params(("rig" = RigName, Path, description = "the rig")),
-    responses((status = 200, description = "it is free", body = Removed), (status = 404, description = "no such rig")),
+    responses((status = 200, description = "it is removed", body = Removed), (status = 404, description = "no such rig")),
 )]
 pub(super) async fn remove_core(
     request: HttpRequest,
@@ -251,7 +251,7 @@ pub(super) async fn history(
         (status = 200, description = "the rights", body = Rights),
         (status = 404, description = "no such rig"),
         (status = 409, description = "the name is another process's, or a newer start has taken it"),
-        (status = 410, description = "the runner was removed, and is not listed again"),
+        (status = 410, description = "the runner was removed, and is not listed again; or the key is a removed core's"),
         (status = 429, description = "too many processes are known"),
     ),
 )]

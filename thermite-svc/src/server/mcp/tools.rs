@@ -313,9 +313,9 @@ fn tools() -> Vec<Tool> {
         ),
         tool(
             STATUS,
-            "How things stand: your own development run and your run's jobs, who has the devices and why you wait. With \
-             `job`, that job and its verdict; with `wait_seconds` too, waits for the verdict that long. \
-             Example: {\"job\": \"0190...\", \"wait_seconds\": 600}",
+            "How things stand: your own development run and your run's jobs, who has the devices and the runners on other \
+             machines, whether those take runs, and why you wait. With `job`, that job and its verdict; with \
+             `wait_seconds` too, waits for the verdict that long. Example: {\"job\": \"0190...\", \"wait_seconds\": 600}",
             json!({
                 "type": "object",
                 "properties": {

@@ -7,6 +7,7 @@ use thermite_core::ids::LaneId;
 use thermite_core::why;
 
 use crate::plain::{plain, plain_lines};
+use crate::runner_lines;
 
 /// How a development run goes.
 pub(super) fn going(status: &DevRunStatus) -> String {
@@ -80,6 +81,9 @@ pub(super) fn rig(view: &RigView, lane: LaneId, run: &RunRow) -> String {
         format!("run {}: {:?}; the champion is {}\n", run.run, run.state, why::short(&run.champion)).to_lowercase();
     for row in &view.devices {
         words.push_str(&format!("{}: {}\n", row.member, why::device_state(&row.state, view.now)));
+    }
+    if !view.runners.is_empty() {
+        runner_lines::lines(&view.runners, view.now).iter().for_each(|line| words.extend([line.as_str(), "\n"]));
     }
     let own: Vec<_> = view.dev_runs.iter().filter(|row| row.lane == lane && row.run == run.run).collect();
     if own.is_empty() {
