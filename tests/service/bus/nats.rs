@@ -60,7 +60,8 @@ impl Nats {
         certificates(folder.path());
         let known = if known { Some(&account) } else { None };
         configure(folder.path(), (-1, -1), &operator, known);
-        let mut process = NatsProcess::start(folder, |_, folder| vec!["--config".into(), folder.join("nats.conf").into()]);
+        let mut process =
+            NatsProcess::start(folder, |_, folder| vec!["--config".into(), folder.join("nats.conf").into()]);
         // It comes back where it was.
         let monitor = process.port_of("monitoring");
         configure(process.folder(), (process.port().into(), monitor.into()), &operator, known);
